@@ -1,0 +1,1 @@
+typedef int qwp_ipc_placeholder;

@@ -1,0 +1,80 @@
+/* qwp_loop: completions of system calls, by io_uring.
+ *
+ * One loop belongs to one thread. An operation is a struct of the caller's, idle or in flight; its
+ * callback runs once per completion, from qwp_loop_run(), and may start operations, also the same.
+ *
+ * Threads:  one, except qwp_loop_wake().
+ * Progress: starting an operation never blocks and makes no system call; qwp_loop_run() makes one.
+ * Errors:   an operation's outcome is a negative errno or what the call returned, as in io_uring.
+ */
+#ifndef QWP_LOOP_H
+#define QWP_LOOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "core/qwp_error.h"
+
+struct qwp_loop;
+struct qwp_op;
+
+/* `outcome`: >= 0 what the call returned, < 0 a negative errno (-ECANCELED after a cancel; a timer
+ * that fired gives 0). `more`: a multishot operation stays in flight. */
+typedef void (*qwp_op_fn)(struct qwp_op *op, int outcome, bool more);
+
+/* Zero is idle. Set fn (and embed the struct: container_of style access by the owner's own cast).
+ */
+struct qwp_op {
+    qwp_op_fn fn;
+    void *owner;
+    /* below: the loop's */
+    bool in_flight;
+    bool cancelling;
+    int64_t time[2]; /* storage of a timer's timespec */
+};
+
+struct qwp_loop_options {
+    unsigned entries; /* submission queue; 0 = 256 */
+    bool busy;        /* the owner busy-polls: never sleep in the kernel on its behalf */
+};
+
+QWP_MUST_USE enum qwp_result
+qwp_loop_open(struct qwp_loop **out, const struct qwp_loop_options *options, struct qwp_error *err);
+/* Cancels what is in flight, runs the callbacks (-ECANCELED), frees. NULL is fine. */
+void qwp_loop_close(struct qwp_loop *loop);
+
+/* Buffers are borrowed until the completion. */
+void qwp_loop_recv(struct qwp_loop *loop, struct qwp_op *op, int fd, void *buffer, size_t len);
+/* MSG_NOSIGNAL; may complete short: the caller goes on with the rest. */
+void qwp_loop_send(struct qwp_loop *loop, struct qwp_op *op, int fd, const void *buffer,
+                   size_t len);
+/* `address` is borrowed until the completion. */
+void qwp_loop_connect(struct qwp_loop *loop, struct qwp_op *op, int fd,
+                      const struct sockaddr *address, socklen_t len);
+/* Multishot when `multishot`: completes with the poll mask each time it becomes ready. */
+void qwp_loop_poll(struct qwp_loop *loop, struct qwp_op *op, int fd, unsigned events,
+                   bool multishot);
+/* Read of `len` bytes at the file's position (inotify, FIFO, eventfd). */
+void qwp_loop_read(struct qwp_loop *loop, struct qwp_op *op, int fd, void *buffer, size_t len);
+/* Absolute monotonic time. */
+void qwp_loop_timer(struct qwp_loop *loop, struct qwp_op *op, int64_t deadline_ns);
+/* Completes with 0 when woken, -EAGAIN when *word was not `expected` (at once). Shared futex (the
+ * word lies in a MAP_SHARED file). Only when qwp_loop_has_futex(). */
+void qwp_loop_futex_wait(struct qwp_loop *loop, struct qwp_op *op, const uint32_t *word,
+                         uint32_t expected);
+bool qwp_loop_has_futex(const struct qwp_loop *loop);
+/* Asks for the end of an operation; its callback still comes, with its outcome or -ECANCELED. */
+void qwp_loop_cancel(struct qwp_loop *loop, struct qwp_op *op);
+
+/* Submits what was started, waits until `deadline_ns` (0: not at all, QWP_NEVER_NS: for ever) for
+ * at least one completion, runs the callbacks of all completions at hand. QWP_AGAIN: none came. */
+QWP_MUST_USE enum qwp_result qwp_loop_run(struct qwp_loop *loop, int64_t deadline_ns);
+/* Submits what was started without waiting (so that an armed futex is armed before we look again).
+ */
+void qwp_loop_submit(struct qwp_loop *loop);
+/* Ends a qwp_loop_run() of another thread or a signal handler (async-signal-safe). */
+void qwp_loop_wake(struct qwp_loop *loop);
+
+#endif
