@@ -1,0 +1,270 @@
+/* qwp.h: write rows to QuestDB through the qwp-sidecar of this host or pod.
+ *
+ * A producer owns a ring in shared memory. A row is formatted straight into it and published with
+ * one store; no call below makes a system call while the ring has room and the sidecar is awake.
+ * Rows survive the death of this process once published, and the sidecar's once stored.
+ *
+ *     struct qwp_producer *p;
+ *     struct qwp_table *trades;
+ *     struct qwp_error err;
+ *     const struct qwp_column columns[] = {
+ *         {"symbol", QWP_SYMBOL}, {"price", QWP_DOUBLE}, {"amount", QWP_LONG}};
+ *     if (qwp_producer_open(&p, NULL, &err) != QWP_OK ||
+ *         qwp_table_define(p, "trades", columns, 3, &trades, &err) != QWP_OK) { puts(err.text); ...
+ * } struct qwp_row *row = qwp_row_begin(trades); qwp_row_symbol(row, 0, "ETH-USD", 7);
+ *     qwp_row_double(row, 1, 2615.54);
+ *     qwp_row_long(row, 2, 44);
+ *     if (qwp_row_at_ns(row, now_ns, &err) != QWP_OK) { puts(err.text); }
+ *
+ * Threads:  a producer and all that belongs to it is one thread's at a time. Use one producer a
+ * thread. Fork:     a producer belongs to the process that opened it; in a child every call gives
+ * QWP_CLOSED. Errors:   every function that can fail says so; messages name table, column and the
+ * way out. A setter's mistake is kept and returned, with its message, by the call that ends the
+ * row. Delivery: stored = in the sidecar's segment log; acked = the server has it, or it was set
+ * aside (qwp_wait_acked() tells). At least once to the server; use DEDUP keys for exactly once. */
+#ifndef QWP_H
+#define QWP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/qwp_error.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef QWP_API
+#define QWP_API __attribute__((visibility("default")))
+#endif
+
+struct qwp_producer;
+struct qwp_table;
+struct qwp_row;
+
+/* Column types. Numbers are those of the QWP protocol. */
+enum qwp_column_type {
+    QWP_BOOLEAN = 0x01,
+    QWP_BYTE = 0x02,
+    QWP_SHORT = 0x03,
+    QWP_INT = 0x04,
+    QWP_LONG = 0x05,
+    QWP_FLOAT = 0x06,
+    QWP_DOUBLE = 0x07,
+    QWP_SYMBOL = 0x09,
+    QWP_TIMESTAMP = 0x0a, /* us since the epoch */
+    QWP_DATE = 0x0b,      /* ms since the epoch */
+    QWP_UUID = 0x0c,
+    QWP_LONG256 = 0x0d,
+    QWP_GEOHASH = 0x0e, /* parameter: precision in bits, 1..60 */
+    QWP_VARCHAR = 0x0f,
+    QWP_TIMESTAMP_NANOS = 0x10, /* ns since the epoch */
+    QWP_DOUBLE_ARRAY = 0x11,
+    QWP_LONG_ARRAY = 0x12,
+    QWP_DECIMAL64 = 0x13, /* parameter of the decimals: scale, digits after the point */
+    QWP_DECIMAL128 = 0x14,
+    QWP_DECIMAL256 = 0x15,
+    QWP_CHAR = 0x16, /* one UTF-16 code unit */
+    QWP_BINARY = 0x17,
+    QWP_IPV4 = 0x18,
+};
+
+struct qwp_column {
+    const char *name;
+    enum qwp_column_type type;
+    uint8_t parameter;
+};
+
+enum qwp_on_full {
+    QWP_FULL_WAIT = 0, /* wait up to full_wait_ns_max, then QWP_AGAIN */
+    QWP_FULL_FAIL = 1, /* QWP_AGAIN at once */
+    QWP_FULL_DROP = 2, /* drop the row, count it, QWP_OK */
+};
+
+/* Zero-initialise, then set what differs; all zero is a good start. */
+struct qwp_producer_options {
+    const char *dir;               /* rings directory; NULL: $QWP_RINGS, else /dev/shm/qwp */
+    const char *instance;          /* NULL: $QWP_INSTANCE, else "default" */
+    const char *name;              /* of this producer, for people; NULL: the program's name */
+    uint64_t ring_bytes;           /* 0: 1 MiB; rounded up to a power of two */
+    uint64_t definition_bytes_max; /* 0: 1 MiB */
+    uint32_t unit_bytes_max;       /* 0: 256 KiB; the largest row or unit, at most half the ring */
+    enum qwp_on_full on_full;
+    int64_t full_wait_ns_max; /* 0: 30 s */
+    bool lock_memory;         /* mlock the ring */
+};
+
+/* ---- open and define ---- */
+
+/* No sidecar needs to run: rows wait in the ring for it. */
+QWP_API QWP_MUST_USE enum qwp_result qwp_producer_open(struct qwp_producer **out,
+                                                       const struct qwp_producer_options *options,
+                                                       struct qwp_error *err);
+/* Published rows stay for the sidecar; an open row or unit is dropped. NULL is fine. */
+QWP_API void qwp_producer_close(struct qwp_producer *producer);
+
+/* Defines a table and its columns, or finds the one of that name (case ignored) and adds what it
+ * lacks; a column of the same name and another type is QWP_INVALID. The handle lives as long as the
+ * producer. Column indexes count from 0 in order of definition. */
+QWP_API QWP_MUST_USE enum qwp_result
+qwp_table_define(struct qwp_producer *producer, const char *name, const struct qwp_column *columns,
+                 size_t column_count, struct qwp_table **out, struct qwp_error *err);
+/* Adds one column (or finds it) and gives its index; not while a row is open. */
+QWP_API QWP_MUST_USE enum qwp_result qwp_table_column(struct qwp_table *table,
+                                                      const struct qwp_column *column,
+                                                      uint32_t *index, struct qwp_error *err);
+/* Index of a column by name (case ignored), or -1. */
+QWP_API int32_t qwp_table_find(const struct qwp_table *table, const char *name, size_t len);
+
+/* Interns a symbol for this producer: a handle to write instead of the text. QWP_LIMIT: the
+ * definitions area is full; write the text instead. */
+QWP_API QWP_MUST_USE enum qwp_result qwp_symbol_intern(struct qwp_producer *producer,
+                                                       const char *text, size_t len,
+                                                       uint32_t *handle, struct qwp_error *err);
+
+/* ---- rows by column: checked, any subset of columns, missing ones are null ---- */
+
+/* One row is open at a time per producer; beginning another one drops it. Never NULL: trouble comes
+ * with the call that ends the row. */
+QWP_API struct qwp_row *qwp_row_begin(struct qwp_table *table);
+
+QWP_API enum qwp_result qwp_row_null(struct qwp_row *row, uint32_t column);
+QWP_API enum qwp_result qwp_row_boolean(struct qwp_row *row, uint32_t column, bool value);
+QWP_API enum qwp_result qwp_row_byte(struct qwp_row *row, uint32_t column, int8_t value);
+QWP_API enum qwp_result qwp_row_short(struct qwp_row *row, uint32_t column, int16_t value);
+QWP_API enum qwp_result qwp_row_int(struct qwp_row *row, uint32_t column, int32_t value);
+QWP_API enum qwp_result qwp_row_long(struct qwp_row *row, uint32_t column, int64_t value);
+QWP_API enum qwp_result qwp_row_float(struct qwp_row *row, uint32_t column, float value);
+QWP_API enum qwp_result qwp_row_double(struct qwp_row *row, uint32_t column, double value);
+QWP_API enum qwp_result qwp_row_char(struct qwp_row *row, uint32_t column, uint16_t code_unit);
+QWP_API enum qwp_result qwp_row_ipv4(struct qwp_row *row, uint32_t column, uint32_t address);
+QWP_API enum qwp_result qwp_row_date(struct qwp_row *row, uint32_t column, int64_t ms);
+QWP_API enum qwp_result qwp_row_timestamp(struct qwp_row *row, uint32_t column, int64_t us);
+QWP_API enum qwp_result qwp_row_timestamp_ns(struct qwp_row *row, uint32_t column, int64_t ns);
+QWP_API enum qwp_result qwp_row_uuid(struct qwp_row *row, uint32_t column, uint64_t high,
+                                     uint64_t low);
+/* Four u64, least significant first. */
+QWP_API enum qwp_result qwp_row_long256(struct qwp_row *row, uint32_t column,
+                                        const uint64_t words[4]);
+/* The low bits of `bits`, as many as the column's precision. */
+QWP_API enum qwp_result qwp_row_geohash(struct qwp_row *row, uint32_t column, uint64_t bits);
+/* Unscaled two's complement, least significant word first, at the column's scale: 1 word for
+ * DECIMAL64, 2 for DECIMAL128, 4 for DECIMAL256. */
+QWP_API enum qwp_result qwp_row_decimal(struct qwp_row *row, uint32_t column, const uint64_t *words,
+                                        size_t word_count);
+QWP_API enum qwp_result qwp_row_symbol(struct qwp_row *row, uint32_t column, const char *text,
+                                       size_t len);
+QWP_API enum qwp_result qwp_row_symbol_handle(struct qwp_row *row, uint32_t column,
+                                              uint32_t handle);
+QWP_API enum qwp_result qwp_row_varchar(struct qwp_row *row, uint32_t column, const char *text,
+                                        size_t len);
+QWP_API enum qwp_result qwp_row_binary(struct qwp_row *row, uint32_t column, const void *bytes,
+                                       size_t len);
+/* Row-major; `shape` has `dimensions` lengths; a length of 0 makes an empty array, which is no
+ * null. */
+QWP_API enum qwp_result qwp_row_double_array(struct qwp_row *row, uint32_t column,
+                                             const double *values, const uint32_t *shape,
+                                             size_t dimensions);
+QWP_API enum qwp_result qwp_row_long_array(struct qwp_row *row, uint32_t column,
+                                           const int64_t *values, const uint32_t *shape,
+                                           size_t dimensions);
+
+/* By name: the column's index for the calls above; an unknown name makes the row fail. */
+QWP_API uint32_t qwp_row_column(struct qwp_row *row, const char *name);
+
+/* End the row and publish it (within a unit: keep it for qwp_unit_publish()). The designated
+ * timestamp is in ns, in us, or given by the server. On failure the row is dropped and the ring is
+ * as before; QWP_AGAIN: the ring is full (see on_full). */
+QWP_API QWP_MUST_USE enum qwp_result qwp_row_at_ns(struct qwp_row *row, int64_t ns,
+                                                   struct qwp_error *err);
+QWP_API QWP_MUST_USE enum qwp_result qwp_row_at_us(struct qwp_row *row, int64_t us,
+                                                   struct qwp_error *err);
+QWP_API QWP_MUST_USE enum qwp_result qwp_row_at_now(struct qwp_row *row, struct qwp_error *err);
+QWP_API void qwp_row_abort(struct qwp_row *row);
+
+/* ---- units: several rows, of any tables, stored together or not at all ---- */
+
+QWP_API QWP_MUST_USE enum qwp_result qwp_unit_begin(struct qwp_producer *producer,
+                                                    struct qwp_error *err);
+QWP_API QWP_MUST_USE enum qwp_result qwp_unit_publish(struct qwp_producer *producer,
+                                                      struct qwp_error *err);
+QWP_API void qwp_unit_abort(struct qwp_producer *producer);
+
+/* ---- hot path: fields at known places, no checks but the ring's and the timestamp's ---- */
+
+/* A record layout: the columns given, all of them written in each row (or marked null). */
+struct qwp_layout; /* lives as long as the producer */
+enum qwp_at { QWP_AT_NS = 1, QWP_AT_US = 2, QWP_AT_SERVER = 3 };
+QWP_API QWP_MUST_USE enum qwp_result
+qwp_layout_define(struct qwp_table *table, const uint32_t *columns, size_t column_count,
+                  enum qwp_at at, const struct qwp_layout **out, struct qwp_error *err);
+/* Offset, from the start of a reserved row, of the field of the i-th column given to define.
+ * Widths: BOOLEAN, BYTE 1; SHORT, CHAR 2; INT, FLOAT, IPV4 4; SYMBOL 4 (a handle); LONG, DOUBLE,
+ * times, GEOHASH 8; UUID 16 (low, high); LONG256 32; decimals 8/16/32; VARCHAR, BINARY 4 (length).
+ * All little-endian. */
+QWP_API uint32_t qwp_layout_offset(const struct qwp_layout *layout, size_t i);
+QWP_API uint32_t qwp_layout_at_offset(const struct qwp_layout *layout); /* of the timestamp, i64 */
+/* Where the bytes of the VARCHAR and BINARY columns go, one after another in column order. */
+QWP_API uint32_t qwp_layout_var_offset(const struct qwp_layout *layout);
+
+/* Room for one row with `var_bytes` bytes of text; *row is 8-byte aligned, null marks cleared,
+ * fields undefined. QWP_AGAIN as above (with QWP_FULL_DROP: counted, and the caller skips the row).
+ */
+QWP_API QWP_MUST_USE enum qwp_result qwp_row_reserve(struct qwp_producer *producer,
+                                                     const struct qwp_layout *layout,
+                                                     uint32_t var_bytes, void **row);
+/* Marks the i-th column of a reserved row null. */
+static inline void qwp_reserved_null(void *row, size_t i)
+{
+    uint64_t *words = (uint64_t *)((char *)row + 8);
+    words[i / 64] |= UINT64_C(1) << (i % 64);
+}
+/* Publishes the reserved row (within a unit: keeps it). QWP_INVALID: the timestamp is out of the
+ * server's range; the row is dropped. */
+QWP_API QWP_MUST_USE enum qwp_result qwp_row_publish(struct qwp_producer *producer);
+
+/* ---- progress ---- */
+
+/* Positions count bytes of this producer's ring and only grow. */
+QWP_API uint64_t qwp_position_published(const struct qwp_producer *producer);
+QWP_API uint64_t qwp_position_stored(const struct qwp_producer *producer);
+QWP_API uint64_t qwp_position_acked(const struct qwp_producer *producer);
+/* Wait until everything up to `position` is stored, or acked, at most timeout_ns (< 0: for ever).
+ * QWP_AGAIN: not yet; QWP_REJECTED: settled, but rows of this producer were set aside since the
+ * last such answer; QWP_CLOSED with the reason: the sidecar detached this ring. */
+QWP_API QWP_MUST_USE enum qwp_result qwp_wait_stored(struct qwp_producer *producer,
+                                                     uint64_t position, int64_t timeout_ns,
+                                                     struct qwp_error *err);
+QWP_API QWP_MUST_USE enum qwp_result qwp_wait_acked(struct qwp_producer *producer,
+                                                    uint64_t position, int64_t timeout_ns,
+                                                    struct qwp_error *err);
+
+enum qwp_consumer {
+    QWP_CONSUMER_NONE = 0, /* no sidecar has come yet, or it is gone: rows wait in the ring */
+    QWP_CONSUMER_RUNNING = 1,
+    QWP_CONSUMER_CLOSING = 2,
+    QWP_CONSUMER_REFUSED = 3, /* this ring is not read: qwp_consumer_reason() */
+};
+QWP_API enum qwp_consumer qwp_consumer_state(struct qwp_producer *producer);
+/* Text of the last refusal or detachment, "" when there is none. Copies into `text`. */
+QWP_API void qwp_consumer_reason(struct qwp_producer *producer, char *text, size_t text_bytes);
+
+struct qwp_counters {
+    uint64_t rows_published;
+    uint64_t rows_dropped; /* QWP_FULL_DROP */
+    uint64_t rows_stored;
+    uint64_t rows_acked;
+    uint64_t rows_rejected;
+    uint64_t full_waits;
+};
+QWP_API void qwp_producer_count(const struct qwp_producer *producer, struct qwp_counters *out);
+
+/* "1.2.3" of the library. */
+QWP_API const char *qwp_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,105 @@
+/* qwp_control_layout: the control file, written by the sidecar alone and mapped read-only by
+ * producers.
+ *
+ * Each life of a sidecar makes a new file and renames it over the old one, so a producer that sees
+ * a new attach_gen in its ring opens the name again. The sidecar holds a write lock (fcntl OFD) on
+ * the whole file while it lives: F_OFD_GETLK tells a producer whether anyone is there. */
+#ifndef QWP_CONTROL_LAYOUT_H
+#define QWP_CONTROL_LAYOUT_H
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ipc/qwp_ring_layout.h"
+
+#define QWP_CONTROL_MAGIC UINT64_C(0x314c52544e4f4351) /* "QCONTRL1" */
+#define QWP_CONTROL_FILE  "control"
+enum { QWP_CONTROL_MAJOR = 1, QWP_CONTROL_MINOR = 0 };
+
+/* epoch: count in the high bits, state in the low two. */
+enum {
+    QWP_EPOCH_PARKED = 0x1,    /* the sidecar sleeps or is about to: ring */
+    QWP_EPOCH_LINGERING = 0x2, /* with PARKED: it wakes by itself soon; ring only past half full */
+    QWP_EPOCH_STEP = 0x4,
+};
+enum qwp_bell_mode { QWP_BELL_FUTEX = 0, QWP_BELL_FIFO = 1 };
+enum qwp_sidecar_state { QWP_SIDECAR_RUNNING = 1, QWP_SIDECAR_CLOSING = 2, QWP_SIDECAR_GONE = 3 };
+enum qwp_connection_state {
+    QWP_CONNECTION_DOWN = 0,
+    QWP_CONNECTION_CONNECTING = 1,
+    QWP_CONNECTION_CATCHING_UP = 2, /* the dictionary is being sent again */
+    QWP_CONNECTION_UP = 3,
+};
+enum { QWP_CONTROL_TEXT_BYTES = 256 };
+
+/* One per attached ring, for `status`. */
+struct qwp_control_producer {
+    alignas(QWP_SHARE_BYTES) _Atomic uint32_t in_use;
+    _Atomic uint32_t state; /* enum qwp_ring_state */
+    _Atomic uint32_t pid;
+    _Atomic uint32_t uid;
+    _Atomic uint64_t rows_published; /* as of the last visit */
+    _Atomic uint64_t rows_stored;
+    _Atomic uint64_t rows_acked;
+    _Atomic uint64_t rows_rejected;
+    _Atomic uint64_t rows_dropped;
+    _Atomic uint64_t bytes_waiting; /* in the ring */
+    _Atomic uint64_t ring_bytes;
+    char name[QWP_RING_NAME_BYTES];
+    char file_name[128];
+    char reason[QWP_RING_REASON_BYTES];
+};
+
+struct qwp_control_header {
+    /* writer: sidecar, before the rename; const after. */
+    _Atomic uint64_t magic;
+    _Atomic uint16_t major;
+    _Atomic uint16_t minor;
+    _Atomic uint16_t ring_major_min; /* ring layouts this sidecar reads */
+    _Atomic uint16_t ring_major_max;
+    _Atomic uint64_t file_bytes;
+    _Atomic uint64_t gen; /* random, not 0: what attach_gen says in each ring */
+    _Atomic uint32_t sidecar_pid;
+    _Atomic uint32_t bell_mode;     /* enum qwp_bell_mode */
+    _Atomic uint32_t bell_fence;    /* 1: every producer fences before it looks at the epoch */
+    _Atomic uint32_t producers_max; /* entries behind this header */
+    _Atomic int64_t started_us;
+    _Atomic uint64_t ring_bytes_max; /* limits for rings */
+    char version[32];
+
+    /* writer: sidecar. reader: every producer after each publish. sync[bell.epoch] */
+    alignas(QWP_SHARE_BYTES) _Atomic uint32_t epoch;
+
+    /* writer: sidecar. readers: status. All relaxed: figures, not protocol. */
+    alignas(QWP_SHARE_BYTES) _Atomic uint32_t state; /* enum qwp_sidecar_state */
+    _Atomic uint32_t connection;                     /* enum qwp_connection_state */
+    _Atomic uint64_t rows_stored;
+    _Atomic uint64_t rows_acked;
+    _Atomic uint64_t rows_rejected;
+    _Atomic uint64_t frames_published;
+    _Atomic uint64_t frames_acked;
+    _Atomic uint64_t frames_sent;  /* replays count again */
+    _Atomic uint64_t bytes_stored; /* payload bytes published to the log */
+    _Atomic uint64_t bytes_waiting;
+    _Atomic uint64_t bytes_sent;  /* on the socket */
+    _Atomic uint64_t store_bytes; /* segments, charged to the budget */
+    _Atomic uint64_t connects;
+    _Atomic uint64_t disconnects;
+    _Atomic uint64_t server_errors;
+    _Atomic uint64_t wakeups;
+    _Atomic uint64_t stalls;      /* times the store was full */
+    _Atomic int64_t connected_us; /* wall time of the last change of `connection` */
+    char endpoint[QWP_CONTROL_TEXT_BYTES];
+    char last_error[QWP_CONTROL_TEXT_BYTES];
+};
+
+enum { QWP_CONTROL_PRODUCERS_OFF = 4096 };
+static_assert(sizeof(struct qwp_control_header) <= QWP_CONTROL_PRODUCERS_OFF, "control layout v1");
+static_assert(offsetof(struct qwp_control_header, epoch) == 128, "control layout v1");
+static_assert(offsetof(struct qwp_control_header, state) == 256, "control layout v1");
+static_assert(sizeof(struct qwp_control_producer) == 640, "control layout v1");
+
+#endif
