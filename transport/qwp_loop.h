@@ -3,9 +3,17 @@
  * One loop belongs to one thread. An operation is a struct of the caller's, idle or in flight; its
  * callback runs once per completion, from qwp_loop_run(), and may start operations, also the same.
  *
- * Threads:  one, except qwp_loop_wake().
- * Progress: starting an operation never blocks and makes no system call; qwp_loop_run() makes one.
+ * Threads:  that of the first qwp_loop_run() or qwp_loop_submit(), to the close; opening the loop
+ *           and starting operations before that may happen on another. qwp_loop_wake(): any.
+ * Progress: starting an operation never blocks and makes no system call, unless more than
+ *           `entries` are started between two runs; qwp_loop_run() makes one, or none when there is
+ *           nothing to submit, nothing has happened and it may not sleep.
+ *           With nothing but waits in flight the process is not woken: no timer exists but those
+ *           of qwp_loop_timer() and of a run's deadline.
  * Errors:   an operation's outcome is a negative errno or what the call returned, as in io_uring.
+ *
+ * Descriptors are blocking ones (no O_NONBLOCK): with the flag io_uring reports -EAGAIN instead of
+ * waiting. A descriptor may be closed only when none of its operations is in flight.
  */
 #ifndef QWP_LOOP_H
 #define QWP_LOOP_H
@@ -32,7 +40,10 @@ struct qwp_op {
     /* below: the loop's */
     bool in_flight;
     bool cancelling;
+    uint8_t kind;
     int64_t time[2]; /* storage of a timer's timespec */
+    struct qwp_op *next;
+    struct qwp_op *prev;
 };
 
 struct qwp_loop_options {
@@ -42,7 +53,8 @@ struct qwp_loop_options {
 
 QWP_MUST_USE enum qwp_result
 qwp_loop_open(struct qwp_loop **out, const struct qwp_loop_options *options, struct qwp_error *err);
-/* Cancels what is in flight, runs the callbacks (-ECANCELED), frees. NULL is fine. */
+/* Cancels what is in flight, runs the callbacks (-ECANCELED, or the outcome that came first),
+ * frees. What these callbacks start is not started. NULL is fine. Not from a callback. */
 void qwp_loop_close(struct qwp_loop *loop);
 
 /* Buffers are borrowed until the completion. */
@@ -60,17 +72,26 @@ void qwp_loop_poll(struct qwp_loop *loop, struct qwp_op *op, int fd, unsigned ev
 void qwp_loop_read(struct qwp_loop *loop, struct qwp_op *op, int fd, void *buffer, size_t len);
 /* Absolute monotonic time. */
 void qwp_loop_timer(struct qwp_loop *loop, struct qwp_op *op, int64_t deadline_ns);
+/* Gives a timer in flight another deadline, sooner or later. One that is firing already may still
+ * complete at the old one: its owner looks at the clock. */
+void qwp_loop_timer_move(struct qwp_loop *loop, struct qwp_op *op, int64_t deadline_ns);
+/* Completes with 0 in the next qwp_loop_run() or qwp_loop_submit(), before anything is submitted:
+ * to do once what several calls of a duty cycle asked for. The run may sleep after it all the same.
+ */
+void qwp_loop_soon(struct qwp_loop *loop, struct qwp_op *op);
 /* Completes with 0 when woken, -EAGAIN when *word was not `expected` (at once). Shared futex (the
  * word lies in a MAP_SHARED file). Only when qwp_loop_has_futex(). */
 void qwp_loop_futex_wait(struct qwp_loop *loop, struct qwp_op *op, const uint32_t *word,
                          uint32_t expected);
 bool qwp_loop_has_futex(const struct qwp_loop *loop);
-/* Asks for the end of an operation; its callback still comes, with its outcome or -ECANCELED. */
+/* Asks for the end of an operation; its callback still comes, with its outcome or -ECANCELED. Idle
+ * or already asked: nothing happens. */
 void qwp_loop_cancel(struct qwp_loop *loop, struct qwp_op *op);
 
 /* Submits what was started, waits until `deadline_ns` (0: not at all, QWP_NEVER_NS: for ever) for
- * at least one completion, runs the callbacks of all completions at hand. QWP_AGAIN: none came. */
-QWP_MUST_USE enum qwp_result qwp_loop_run(struct qwp_loop *loop, int64_t deadline_ns);
+ * at least one completion, runs the callbacks of all completions at hand. False: none came (a
+ * signal ends the wait too). Not from a callback. */
+bool qwp_loop_run(struct qwp_loop *loop, int64_t deadline_ns);
 /* Submits what was started without waiting (so that an armed futex is armed before we look again).
  */
 void qwp_loop_submit(struct qwp_loop *loop);

@@ -35,6 +35,7 @@ enum qwp_down_cause {
     QWP_DOWN_CLOSED = 8,      /* closed by the server after the upgrade, close frame or not */
     QWP_DOWN_TIMEOUT = 9,     /* no sign of life within the bound */
     QWP_DOWN_LOCAL = 10,      /* qwp_session_disconnect() */
+    QWP_DOWN_REJECTED = 11,   /* after rejected() */
 };
 
 struct qwp_session_down {
@@ -52,11 +53,12 @@ struct qwp_session_callbacks {
     /* Connected and upgraded. `message_bytes_max`: the server's limit less 10 %. */
     void (*up)(void *owner, size_t message_bytes_max);
     /* Once per connect that was started, after the last answer: received bytes are read to the end
-     * of the stream and reported first. */
+     * of the stream and reported first. No operation of the old connection is in flight any more;
+     * qwp_session_connect() may be called from here. */
     void (*down)(void *owner, const struct qwp_session_down *down);
     /* Cumulative: every message up to `sequence` is acknowledged. Sequences are checked against
-     * what was sent before this is called. `tables` is the answer's (name, seqTxn) list as bytes,
-     * for durable acks; see qwp_ack_table_next(). */
+     * what was sent before this is called, and grow from call to call. `tables` is the answer's
+     * (name, seqTxn) list as bytes, for durable acks; see qwp_ack_table_next(). */
     void (*ok)(void *owner, int64_t sequence, const unsigned char *tables, size_t tables_bytes,
                uint16_t table_count);
     void (*durable)(void *owner, const unsigned char *tables, size_t tables_bytes,

@@ -1,1 +1,0 @@
-typedef int qwp_transport_placeholder;
