@@ -8,7 +8,8 @@
  * Threads:  none; state is the caller's.
  * Progress: no allocation, no system call; column by column, specialised by width.
  * Trust:    records are untrusted, steering is ours. A value that fails its check gives QWP_CORRUPT
- *           and the row it stands in; what was written to `dst` is then worthless. */
+ *           and the row it stands in; what was written to `dst` is then worthless. The messages
+ *           around blocks: qwp_message.h. */
 #ifndef QWP_ENCODE_H
 #define QWP_ENCODE_H
 
@@ -29,23 +30,43 @@ struct qwp_block_column {
     uint8_t parameter;
 };
 
+/* A symbol's global id in the form the encoder stores without a branch: the bytes of its varint in
+ * the low three, their number in the top one. Made once, when the ring's symbol is interned,
+ * instead of once for each value [about 7 instructions a value]. A server takes fewer ids than
+ * this. */
+enum { QWP_SYMBOL_IDS_MAX = 1 << 21 };
+
+static inline uint32_t qwp_symbol_code(uint32_t id) /* id < QWP_SYMBOL_IDS_MAX */
+{
+    if (id < 1u << 7) {
+        return UINT32_C(1) << 24 | id;
+    }
+    if (id < 1u << 14) {
+        return UINT32_C(2) << 24 | (id >> 7) << 8 | 0x80 | (id & 0x7f);
+    }
+    return UINT32_C(3) << 24 | (id >> 14) << 16 | 0x8000 | (id >> 7 & 0x7f) << 8 | 0x80 |
+           (id & 0x7f);
+}
+
 /* Consecutive rows of one shape and one origin (ring).
  *
- * Steering of a row, 8-byte words:
- *   null words      u64 x shape->null_words: bit c set = column c (of the shape) is null
- *   part ends       u32 x shape->var_count, padded to 8; only when has_parts: end of the variable
- * part with that var_index, from the record's start. Checked: from fixed_bytes on, they never fall
- * and never pass the record's end. A null column's part is empty. symbol ids      u32 x
- * shape->var_count, padded to 8; only when has_symbol_text: the global id of each SYMBOL column by
- * var_index, null ones 0; the records' fields are not read. */
+ * Steering of a row, in 8-byte words, parts that do not apply left out:
+ *   null words     u64 x shape->null_words; bit c set: column c of the shape is null
+ *   part ends      u32 x shape->var_count, padded to 8; if has_parts: where the variable part with
+ *                  that var_index ends, from the record's start. Checked by the caller: from
+ *                  fixed_bytes on they never fall and never pass the record's end, and the part of
+ *                  a null column is empty. Without them every part of the run is empty.
+ *   symbol codes   u32 x shape->var_count, padded to 8; if has_symbol_text: qwp_symbol_code() of
+ *                  each SYMBOL column, by var_index, for null ones anything. The records' symbol
+ *                  fields are then not read. */
 struct qwp_run {
     const struct qwp_shape *shape;
-    const uint16_t
-        *field_of_column;       /* block column -> shape column, QWP_NO_FIELD: null throughout */
-    const uint32_t *symbol_ids; /* the ring's symbol index -> global id */
-    uint32_t symbol_count;
-    uint32_t row_count;       /* > 0 */
-    const uint64_t *null_any; /* OR of the rows' null words, shape->null_words of them */
+    const uint16_t *field_of_column; /* block column -> shape column of the same type and parameter;
+                                        QWP_NO_FIELD: null throughout */
+    const uint32_t *symbol_codes;    /* the ring's symbol index -> qwp_symbol_code() */
+    uint32_t symbol_count;           /* of symbol_codes */
+    uint32_t row_count;              /* > 0 */
+    const uint64_t *null_any;        /* OR of the rows' null words, shape->null_words of them */
     bool has_parts;
     bool has_symbol_text;
 };
@@ -62,19 +83,27 @@ struct qwp_block {
     uint32_t row_count;                  /* 1..QWP_GATHER_ROWS_MAX */
 };
 
+enum {
+    QWP_ENCODE_GORILLA = 1, /* timestamps may be Gorilla; the message carries QWP_FLAG_GORILLA */
+};
+
 struct qwp_encode_fault {
     uint32_t row;     /* index into the block */
     uint32_t column;  /* index into the block's columns; column_count: the designated timestamp */
     const char *what; /* static text, e.g. "invalid UTF-8" */
 };
 
-/* Scratch memory of the encoder: one per encoding thread, about 64 KiB, no need to initialise. */
+struct qwp_encoded {
+    size_t len;                    /* set on QWP_OK: bytes written */
+    uint32_t table_count;          /* set on QWP_OK: what to add to the message's table count */
+    struct qwp_encode_fault fault; /* set on QWP_CORRUPT */
+};
+
+/* Scratch memory of the encoder: one per encoding thread, no need to initialise. */
 struct qwp_encoder {
     int64_t times[QWP_GATHER_ROWS_MAX];
-    uint64_t bitmap[QWP_GATHER_ROWS_MAX / 64];
-    const unsigned char
-        *values[QWP_GATHER_ROWS_MAX]; /* addresses of the non-null values, or as needed */
-    uint32_t lens[QWP_GATHER_ROWS_MAX];
+    const unsigned char *rows[QWP_GATHER_ROWS_MAX];
+    unsigned char bytes[QWP_GATHER_ROWS_MAX];
 };
 
 /* Bytes that a block's header and per-column constants can take (names, counts, flags, precision,
@@ -95,25 +124,13 @@ static inline size_t qwp_block_bound(size_t header_bound, uint32_t column_count,
            (size_t)row_count * value_bytes + var_bytes;
 }
 
-/* Writes one table block to dst, which has room for its bound, and sets *len. Timestamps are
- * Gorilla when `gorilla` (the message then carries QWP_FLAG_GORILLA). QWP_CORRUPT with *fault set
- * when a value fails: symbol index not below symbol_count, text not UTF-8, designated timestamp out
- * of range, a boolean other than 0 or 1, geohash bits beyond its precision, array parts whose
- * dimensions and elements do not add up to the part, ... */
+/* Writes one table block to dst, which has room for its bound (the encoder may write anywhere in
+ * it). `flags` are QWP_ENCODE_*. QWP_CORRUPT with done->fault set when a value fails: symbol index
+ * not below symbol_count, text not UTF-8, designated timestamp out of the server's range, a boolean
+ * other than 0 or 1, geohash bits beyond its precision, an array whose dimensions and elements do
+ * not add up to its part. */
 QWP_MUST_USE enum qwp_result qwp_block_encode(struct qwp_encoder *encoder,
-                                              const struct qwp_block *block, bool gorilla,
-                                              unsigned char *dst, size_t *len,
-                                              struct qwp_encode_fault *fault);
-
-/* Message framing. begin() writes the header with counts still 0 and returns the byte after it;
- * finish() patches table count and payload length. */
-unsigned char *qwp_message_begin(unsigned char *dst, uint8_t flags);
-void qwp_message_finish(unsigned char *message, uint16_t table_count, size_t message_len);
-
-/* Delta symbol dictionary section: start id, count, then the texts through `text_of`. */
-typedef struct qwp_name (*qwp_symbol_text_fn)(const void *dict, uint32_t id);
-size_t qwp_delta_size(uint32_t start, uint32_t count, qwp_symbol_text_fn text_of, const void *dict);
-unsigned char *qwp_delta_put(unsigned char *at, uint32_t start, uint32_t count,
-                             qwp_symbol_text_fn text_of, const void *dict);
+                                              const struct qwp_block *block, unsigned flags,
+                                              unsigned char *dst, struct qwp_encoded *done);
 
 #endif
