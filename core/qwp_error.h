@@ -22,6 +22,8 @@ struct qwp_error {
     char text[QWP_ERROR_TEXT_BYTES]; /* always terminated; cut at the end when too long */
 };
 
+/* ---- not in the installed qwp.h: from here on for our own code ---- */
+
 /* Fills *err (unless NULL) and returns `result`, so that a failure reads `return qwp_fail(...)`.
  * `sys_errno` 0: no system call to blame; otherwise ": <strerror>" is added to the text. */
 enum qwp_result qwp_fail(struct qwp_error *err, enum qwp_result result, int sys_errno,

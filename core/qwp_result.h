@@ -1,4 +1,6 @@
-/* qwp_result: what a call came to, named for what the caller does next. */
+/* qwp_result: what a call came to, named for what the caller does next.
+ *
+ * Inlined into the installed qwp.h, as is qwp_error.h: keep both free of other includes. */
 #ifndef QWP_RESULT_H
 #define QWP_RESULT_H
 
@@ -8,6 +10,11 @@
 #else
 #define QWP_MUST_USE
 #define QWP_PRINTF(fmt, args)
+#endif
+
+/* What libqwp exports; everything else is hidden. */
+#ifndef QWP_API
+#define QWP_API __attribute__((visibility("default")))
 #endif
 
 /* Append-only: the numbers are part of the producer library's ABI. */
@@ -25,6 +32,6 @@ enum qwp_result {
 };
 
 /* Fixed text such as "again" or "corrupt"; "unknown result" for any other number. */
-const char *qwp_result_name(enum qwp_result result);
+QWP_API const char *qwp_result_name(enum qwp_result result);
 
 #endif

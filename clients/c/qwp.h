@@ -4,24 +4,36 @@
  * one store; no call below makes a system call while the ring has room and the sidecar is awake.
  * Rows survive the death of this process once published, and the sidecar's once stored.
  *
- *     struct qwp_producer *p;
+ *     const struct qwp_column columns[] = {
+ *         {"symbol", QWP_SYMBOL, 0}, {"price", QWP_DOUBLE, 0}, {"amount", QWP_LONG, 0}};
+ *     struct qwp_producer *producer;
  *     struct qwp_table *trades;
  *     struct qwp_error err;
- *     const struct qwp_column columns[] = {
- *         {"symbol", QWP_SYMBOL}, {"price", QWP_DOUBLE}, {"amount", QWP_LONG}};
- *     if (qwp_producer_open(&p, NULL, &err) != QWP_OK ||
- *         qwp_table_define(p, "trades", columns, 3, &trades, &err) != QWP_OK) { puts(err.text); ...
- * } struct qwp_row *row = qwp_row_begin(trades); qwp_row_symbol(row, 0, "ETH-USD", 7);
+ *     if (qwp_producer_open(&producer, NULL, &err) != QWP_OK ||
+ *         qwp_table_define(producer, "trades", columns, 3, &trades, &err) != QWP_OK) {
+ *         return puts(err.text);
+ *     }
+ *     struct qwp_row *row = qwp_row_begin(trades);
+ *     qwp_row_symbol(row, 0, "ETH-USD", 7);
  *     qwp_row_double(row, 1, 2615.54);
  *     qwp_row_long(row, 2, 44);
- *     if (qwp_row_at_ns(row, now_ns, &err) != QWP_OK) { puts(err.text); }
+ *     if (qwp_row_at_ns(row, now_ns, &err) != QWP_OK) {
+ *         puts(err.text);
+ *     }
+ *     qwp_producer_close(producer);
  *
- * Threads:  a producer and all that belongs to it is one thread's at a time. Use one producer a
- * thread. Fork:     a producer belongs to the process that opened it; in a child every call gives
- * QWP_CLOSED. Errors:   every function that can fail says so; messages name table, column and the
- * way out. A setter's mistake is kept and returned, with its message, by the call that ends the
- * row. Delivery: stored = in the sidecar's segment log; acked = the server has it, or it was set
- * aside (qwp_wait_acked() tells). At least once to the server; use DEDUP keys for exactly once. */
+ * Threads:  a producer and all that belongs to it is one thread's at a time: one producer a thread.
+ * Fork:     a producer belongs to the process that opened it; in a child every call that could
+ *           touch the ring gives QWP_CLOSED, and the row of qwp_row_reserve() is no memory there.
+ * Errors:   functions that can fail say so; messages name table, column and the way out. A setter's
+ *           mistake is kept and returned, with its message, by the call that ends the row.
+ * Delivery: stored = in the sidecar's segment log; acked = the server has it, or it was set aside
+ *           (qwp_wait_acked() tells). At least once to the server; DEDUP keys make it exactly once.
+ *
+ * Null: a column that a row does not set is null, of any type. The server has no null for BOOLEAN,
+ * BYTE and SHORT columns of its own (they become false and 0), and takes some values for null:
+ * INT -2^31; LONG, DATE, TIMESTAMP -2^63; NaN; IPV4 0.0.0.0; CHAR 0; a UUID or LONG256 whose every
+ * word is -2^63. Nothing here stops you from sending those. Empty text and arrays are no nulls. */
 #ifndef QWP_H
 #define QWP_H
 
@@ -29,15 +41,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/qwp_error.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#ifndef QWP_API
-#define QWP_API __attribute__((visibility("default")))
-#endif
+#include "core/qwp_error.h" /* the installed header has it inline */
 
 struct qwp_producer;
 struct qwp_table;
@@ -105,8 +113,10 @@ QWP_API QWP_MUST_USE enum qwp_result qwp_producer_open(struct qwp_producer **out
 QWP_API void qwp_producer_close(struct qwp_producer *producer);
 
 /* Defines a table and its columns, or finds the one of that name (case ignored) and adds what it
- * lacks; a column of the same name and another type is QWP_INVALID. The handle lives as long as the
- * producer. Column indexes count from 0 in order of definition. */
+ * lacks; a column of the same name and another type is QWP_INVALID, and so are two columns in one
+ * call whose names differ only in case. On failure the table is as before. The handle lives as long
+ * as the producer. Column indexes count from 0 in order of definition. QWP_INVALID while a row of
+ * this table is open. */
 QWP_API QWP_MUST_USE enum qwp_result
 qwp_table_define(struct qwp_producer *producer, const char *name, const struct qwp_column *columns,
                  size_t column_count, struct qwp_table **out, struct qwp_error *err);
@@ -117,8 +127,9 @@ QWP_API QWP_MUST_USE enum qwp_result qwp_table_column(struct qwp_table *table,
 /* Index of a column by name (case ignored), or -1. */
 QWP_API int32_t qwp_table_find(const struct qwp_table *table, const char *name, size_t len);
 
-/* Interns a symbol for this producer: a handle to write instead of the text. QWP_LIMIT: the
- * definitions area is full; write the text instead. */
+/* Interns a symbol for this producer: a handle to write instead of the text, for as long as the
+ * producer lives. QWP_LIMIT: the definitions area is full (see definition_bytes_max); write the
+ * text instead, which then travels with each row. */
 QWP_API QWP_MUST_USE enum qwp_result qwp_symbol_intern(struct qwp_producer *producer,
                                                        const char *text, size_t len,
                                                        uint32_t *handle, struct qwp_error *err);
@@ -147,10 +158,10 @@ QWP_API enum qwp_result qwp_row_uuid(struct qwp_row *row, uint32_t column, uint6
 /* Four u64, least significant first. */
 QWP_API enum qwp_result qwp_row_long256(struct qwp_row *row, uint32_t column,
                                         const uint64_t words[4]);
-/* The low bits of `bits`, as many as the column's precision. */
+/* `bits` has no more bits than the column's precision. */
 QWP_API enum qwp_result qwp_row_geohash(struct qwp_row *row, uint32_t column, uint64_t bits);
 /* Unscaled two's complement, least significant word first, at the column's scale: 1 word for
- * DECIMAL64, 2 for DECIMAL128, 4 for DECIMAL256. */
+ * DECIMAL64, 2 for DECIMAL128, 4 for DECIMAL256; at most 18, 38 and 76 digits. */
 QWP_API enum qwp_result qwp_row_decimal(struct qwp_row *row, uint32_t column, const uint64_t *words,
                                         size_t word_count);
 QWP_API enum qwp_result qwp_row_symbol(struct qwp_row *row, uint32_t column, const char *text,
@@ -170,12 +181,14 @@ QWP_API enum qwp_result qwp_row_long_array(struct qwp_row *row, uint32_t column,
                                            const int64_t *values, const uint32_t *shape,
                                            size_t dimensions);
 
-/* By name: the column's index for the calls above; an unknown name makes the row fail. */
+/* By name (case ignored): the column's index for the calls above; an unknown name makes the row
+ * fail. Quickest when names come in the order of definition. */
 QWP_API uint32_t qwp_row_column(struct qwp_row *row, const char *name);
 
 /* End the row and publish it (within a unit: keep it for qwp_unit_publish()). The designated
- * timestamp is in ns, in us, or given by the server. On failure the row is dropped and the ring is
- * as before; QWP_AGAIN: the ring is full (see on_full). */
+ * timestamp is in ns (0 to 2261-12-31) or us (0 to 9999-12-31) since the epoch, or given by the
+ * server. On failure the row is dropped and the ring is as before; QWP_AGAIN: the ring is full (see
+ * on_full); QWP_LIMIT: larger than unit_bytes_max; QWP_CLOSED: the sidecar detached this ring. */
 QWP_API QWP_MUST_USE enum qwp_result qwp_row_at_ns(struct qwp_row *row, int64_t ns,
                                                    struct qwp_error *err);
 QWP_API QWP_MUST_USE enum qwp_result qwp_row_at_us(struct qwp_row *row, int64_t us,
@@ -183,34 +196,46 @@ QWP_API QWP_MUST_USE enum qwp_result qwp_row_at_us(struct qwp_row *row, int64_t 
 QWP_API QWP_MUST_USE enum qwp_result qwp_row_at_now(struct qwp_row *row, struct qwp_error *err);
 QWP_API void qwp_row_abort(struct qwp_row *row);
 
-/* ---- units: several rows, of any tables, stored together or not at all ---- */
+/* ---- units: several rows, of any tables, stored together or not at all ----
+ *
+ * Together at most unit_bytes_max. A row that fails is not part of the unit, which stays open: go
+ * on, or abort it. QWP_FULL_DROP: a row that finds no room drops the whole unit; its rows are
+ * counted when it ends, and qwp_unit_publish() is QWP_OK. */
 
 QWP_API QWP_MUST_USE enum qwp_result qwp_unit_begin(struct qwp_producer *producer,
                                                     struct qwp_error *err);
 QWP_API QWP_MUST_USE enum qwp_result qwp_unit_publish(struct qwp_producer *producer,
                                                       struct qwp_error *err);
+/* Also drops an open row. */
 QWP_API void qwp_unit_abort(struct qwp_producer *producer);
 
 /* ---- hot path: fields at known places, no checks but the ring's and the timestamp's ---- */
 
-/* A record layout: the columns given, all of them written in each row (or marked null). */
-struct qwp_layout; /* lives as long as the producer */
+/* A record layout: the columns given, all of them written in each row (or marked null), in the
+ * order given. Columns that are left out are null. Lives as long as the producer. */
+struct qwp_layout;
 enum qwp_at { QWP_AT_NS = 1, QWP_AT_US = 2, QWP_AT_SERVER = 3 };
 QWP_API QWP_MUST_USE enum qwp_result
 qwp_layout_define(struct qwp_table *table, const uint32_t *columns, size_t column_count,
                   enum qwp_at at, const struct qwp_layout **out, struct qwp_error *err);
 /* Offset, from the start of a reserved row, of the field of the i-th column given to define.
- * Widths: BOOLEAN, BYTE 1; SHORT, CHAR 2; INT, FLOAT, IPV4 4; SYMBOL 4 (a handle); LONG, DOUBLE,
- * times, GEOHASH 8; UUID 16 (low, high); LONG256 32; decimals 8/16/32; VARCHAR, BINARY 4 (length).
- * All little-endian. */
+ * Widths: BOOLEAN (0 or 1), BYTE 1; SHORT, CHAR 2; INT, FLOAT, IPV4 4; SYMBOL 4 (a handle); LONG,
+ * DOUBLE, times, GEOHASH 8; UUID 16 (low, high); LONG256 32; decimals 8/16/32 (low word first);
+ * VARCHAR, BINARY and arrays 4 (length of its part in bytes). All little-endian, each aligned to
+ * its width up to 8. */
 QWP_API uint32_t qwp_layout_offset(const struct qwp_layout *layout, size_t i);
-QWP_API uint32_t qwp_layout_at_offset(const struct qwp_layout *layout); /* of the timestamp, i64 */
-/* Where the bytes of the VARCHAR and BINARY columns go, one after another in column order. */
+/* Of the designated timestamp, i64; 0 with QWP_AT_SERVER: there is none. */
+QWP_API uint32_t qwp_layout_at_offset(const struct qwp_layout *layout);
+/* Where the parts of the VARCHAR, BINARY and array columns go, one after another in layout order,
+ * unpadded; a null one has none. An array's part: dimensions u8, a length i32 each, the elements.
+ */
 QWP_API uint32_t qwp_layout_var_offset(const struct qwp_layout *layout);
 
-/* Room for one row with `var_bytes` bytes of text; *row is 8-byte aligned, null marks cleared,
- * fields undefined. QWP_AGAIN as above (with QWP_FULL_DROP: counted, and the caller skips the row).
- */
+/* Room for one row with up to `var_bytes` bytes of parts; *row is 8-byte aligned, null marks are
+ * cleared, fields undefined; it is the caller's until the next call with this producer. Nothing
+ * checks what is written there but the sidecar, which detaches a ring with a malformed row.
+ * QWP_AGAIN as above (with QWP_FULL_DROP: counted, and the caller skips the row); QWP_LIMIT: larger
+ * than unit_bytes_max; QWP_CLOSED: see qwp_consumer_reason(), or a forked child. */
 QWP_API QWP_MUST_USE enum qwp_result qwp_row_reserve(struct qwp_producer *producer,
                                                      const struct qwp_layout *layout,
                                                      uint32_t var_bytes, void **row);
@@ -220,8 +245,15 @@ static inline void qwp_reserved_null(void *row, size_t i)
     uint64_t *words = (uint64_t *)((char *)row + 8);
     words[i / 64] |= UINT64_C(1) << (i % 64);
 }
+/* For a symbol without a handle: its field at `offset` says that `len` bytes of text lie among the
+ * parts, in this column's place. */
+static inline void qwp_reserved_symbol_text(void *row, uint32_t offset, uint32_t len)
+{
+    *(uint32_t *)((char *)row + offset) = UINT32_C(0x80000000) | len;
+    *((uint8_t *)row + 7) |= 0x02;
+}
 /* Publishes the reserved row (within a unit: keeps it). QWP_INVALID: the timestamp is out of the
- * server's range; the row is dropped. */
+ * server's range, or no row is reserved; the row is dropped. */
 QWP_API QWP_MUST_USE enum qwp_result qwp_row_publish(struct qwp_producer *producer);
 
 /* ---- progress ---- */
@@ -230,9 +262,10 @@ QWP_API QWP_MUST_USE enum qwp_result qwp_row_publish(struct qwp_producer *produc
 QWP_API uint64_t qwp_position_published(const struct qwp_producer *producer);
 QWP_API uint64_t qwp_position_stored(const struct qwp_producer *producer);
 QWP_API uint64_t qwp_position_acked(const struct qwp_producer *producer);
-/* Wait until everything up to `position` is stored, or acked, at most timeout_ns (< 0: for ever).
- * QWP_AGAIN: not yet; QWP_REJECTED: settled, but rows of this producer were set aside since the
- * last such answer; QWP_CLOSED with the reason: the sidecar detached this ring. */
+/* Wait until everything up to `position` is stored, or acked, at most timeout_ns (< 0: for ever;
+ * 0: only look). QWP_AGAIN: not yet; QWP_CLOSED with the reason: the sidecar detached this ring;
+ * QWP_INVALID: the position is beyond what is published. QWP_REJECTED (acked only): settled, but
+ * rows of this producer were set aside since the last such answer; asking again gives QWP_OK. */
 QWP_API QWP_MUST_USE enum qwp_result qwp_wait_stored(struct qwp_producer *producer,
                                                      uint64_t position, int64_t timeout_ns,
                                                      struct qwp_error *err);
