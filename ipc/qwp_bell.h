@@ -30,6 +30,8 @@ struct qwp_bell_tx {
     uint64_t gen;  /* attach_gen that `epoch` belongs to; 0: none */
     uint32_t rung; /* odd epoch last rung for; 0: none */
     bool fence;
+    bool registered;            /* this process, for membarrier(GLOBAL_EXPEDITED) */
+    bool refused;               /* the sidecar's control file is of a major we do not know */
     struct qwp_control control; /* the mapped file */
     int fifo_fd;                /* -1: futex bell */
 };
@@ -37,6 +39,7 @@ struct qwp_bell_tx {
 /* Registers this process for expedited membarriers; false: cannot, so it fences. */
 bool qwp_bell_register(void);
 void qwp_bell_tx_init(struct qwp_bell_tx *bell, bool registered);
+/* Also right in a forked child: nothing here is shared with the parent but read-only. */
 void qwp_bell_tx_fini(struct qwp_bell_tx *bell);
 
 /* The cold paths of qwp_bell_published(). */
@@ -69,31 +72,44 @@ static inline void qwp_bell_published(struct qwp_bell_tx *bell, struct qwp_ring_
 /* Sleeps until head, acked or state move past what `reached` wants, or the deadline (monotonic ns).
  * `what`: QWP_WAIT_*. `reached` is asked with fresh loads after announcing the wait, so no move is
  * missed. QWP_AGAIN: deadline. */
-typedef bool (*qwp_reached_fn)(const void *owner);
+typedef bool (*qwp_reached_fn)(void *owner);
 QWP_MUST_USE enum qwp_result qwp_bell_wait(struct qwp_ring_tx *tx, uint32_t what,
-                                           qwp_reached_fn reached, const void *owner,
+                                           qwp_reached_fn reached, void *owner,
                                            int64_t deadline_ns);
 
 /* ---- sidecar ---- */
 
 struct qwp_bell_rx {
-    struct qwp_control_header *control;
-    uint32_t epoch;      /* the truth; control->epoch is its published copy */
-    bool can_membarrier; /* MEMBARRIER_CMD_GLOBAL_EXPEDITED works here */
-    bool fence;          /* producers always fence: no membarrier needed */
-    int fifo_fd;         /* -1: futex bell */
+    struct qwp_control_header *control; /* keeps: outlives the bell */
+    uint32_t epoch;                     /* the truth; control->epoch is its published copy */
+    bool can_membarrier;                /* MEMBARRIER_CMD_GLOBAL_EXPEDITED works here */
+    bool fence;                         /* producers always fence: no membarrier when parking */
+    int fifo_fd;                        /* -1: futex bell; else poll it for reading */
+    int64_t unsure_until_ns; /* a ring attached without a membarrier: sleep briefly until then */
 };
 
+/* After qwp_control_create() and before the first attach. Without membarrier here it makes every
+ * producer fence (control's bell_fence). */
 QWP_MUST_USE enum qwp_result qwp_bell_rx_open(struct qwp_bell_rx *bell, int dir_fd,
                                               struct qwp_control *control, struct qwp_error *err);
 void qwp_bell_rx_close(struct qwp_bell_rx *bell);
-/* The word to arm a futex wait on, and the value it must have for the wait to be good. */
+/* The word to arm a futex wait on, and the value it must have for the wait to be good. Only while
+ * awake: a wait armed on an odd value is the lost wake-up that qwp_bell.c tells of. */
 const uint32_t *qwp_bell_word(const struct qwp_bell_rx *bell, uint32_t *expected);
-/* Publishes "parked" (or "parked, lingering"). False: a ring relies on a membarrier that cannot be
- * had, so sleep at most 1 ms. Then read every tail once more. */
+/* Publishes "parked" (or "parked, lingering"); also from one to the other. The futex wait is armed
+ * or its completion still unread. False: no membarrier was to be had for a ring that needs it, so
+ * sleep at most QWP_BELL_UNSURE_NS. Then read every tail once more. */
 QWP_MUST_USE bool qwp_bell_park(struct qwp_bell_rx *bell, bool lingering);
+/* Before reading tails again because of the bell. Empties the FIFO. Awake already: fine. */
 void qwp_bell_unpark(struct qwp_bell_rx *bell);
-/* Tells a ring which control file to look at; afterwards (membarrier included) poll its tail. */
+static inline bool qwp_bell_is_parked(const struct qwp_bell_rx *bell)
+{
+    return (bell->epoch & QWP_EPOCH_PARKED) != 0;
+}
+/* Sets the ring's state to attached and tells it which control file to look at; afterwards poll its
+ * tail. */
 void qwp_bell_attach(struct qwp_bell_rx *bell, struct qwp_ring_rx *rx);
+
+#define QWP_BELL_UNSURE_NS INT64_C(1000000)
 
 #endif

@@ -17,6 +17,7 @@
 
 #define QWP_CONTROL_MAGIC UINT64_C(0x314c52544e4f4351) /* "QCONTRL1" */
 #define QWP_CONTROL_FILE  "control"
+#define QWP_BELL_FILE     "bell"
 enum { QWP_CONTROL_MAJOR = 1, QWP_CONTROL_MINOR = 0 };
 
 /* epoch: count in the high bits, state in the low two. */
@@ -64,7 +65,7 @@ struct qwp_control_header {
     _Atomic uint64_t gen; /* random, not 0: what attach_gen says in each ring */
     _Atomic uint32_t sidecar_pid;
     _Atomic uint32_t bell_mode;     /* enum qwp_bell_mode */
-    _Atomic uint32_t bell_fence;    /* 1: every producer fences before it looks at the epoch */
+    _Atomic uint32_t bell_fence;    /* 1: every producer fences; set before the first attach */
     _Atomic uint32_t producers_max; /* entries behind this header */
     _Atomic int64_t started_us;
     _Atomic uint64_t ring_bytes_max; /* limits for rings */

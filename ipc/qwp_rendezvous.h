@@ -6,7 +6,10 @@
  *   .tmp-...                    a ring or control file in the making
  *   .sidecar/                   0700: lock, cursors, segments of memory mode
  *
- * Mode 03770 (sticky, setgid), made by whoever comes first. */
+ * Mode 03770 (sticky, setgid), made by whoever comes first. All trust rests in this directory,
+ * which is opened without following a link: not world-writable, sticky, and its owner is root,
+ * ourselves, or someone who gave it to a group of ours. <dir> itself may be anything (a volume of a
+ * pod is often 0777); when we make it, it gets 01777 as /dev/shm has. */
 #ifndef QWP_RENDEZVOUS_H
 #define QWP_RENDEZVOUS_H
 
@@ -23,9 +26,13 @@
 
 /* Makes (or checks) <dir> and <dir>/<name> and opens the latter. `dir`, `name` NULL: the defaults.
  * Names hold letters, digits, '-', '_', '.', and do not begin with a dot. QWP_INVALID with path,
- * mode and ids when a directory is not sticky, world-writable or has a strange owner. */
+ * mode and ids when the directory is not sticky, world-writable or has a strange owner. */
 QWP_MUST_USE enum qwp_result qwp_rendezvous_open(const char *dir, const char *name, int *dir_fd,
                                                  struct qwp_error *err);
+/* The same, but takes a directory that the checks refuse: QWP_OK, and err's text says what is wrong
+ * with it (empty: nothing). Not a link, though. */
+QWP_MUST_USE enum qwp_result qwp_rendezvous_open_any(const char *dir, const char *name, int *dir_fd,
+                                                     struct qwp_error *err);
 
 /* ---- sidecar ---- */
 
@@ -63,15 +70,16 @@ struct qwp_control_options {
 QWP_MUST_USE enum qwp_result qwp_control_create(struct qwp_control *control, int dir_fd,
                                                 const struct qwp_control_options *options,
                                                 struct qwp_error *err);
-/* State GONE, unmaps. The file stays: producers and `status` may still read it. */
+/* State GONE, unmaps, gives up the lock. The file stays: producers and `status` may still read it.
+ */
 void qwp_control_close(struct qwp_control *control);
 struct qwp_control_producer *qwp_control_producer_at(const struct qwp_control *control,
                                                      uint32_t index);
 
 /* ---- everyone else ---- */
 
-/* Maps the control file read-only. QWP_AGAIN: there is none; QWP_INVALID: a version we do not know.
- */
+/* Maps the control file read-only. QWP_AGAIN: there is none; QWP_INVALID: a version we do not know
+ * (err names both); QWP_CORRUPT: no control file at all. */
 QWP_MUST_USE enum qwp_result qwp_control_map(struct qwp_control *control, int dir_fd,
                                              struct qwp_error *err);
 void qwp_control_unmap(struct qwp_control *control);

@@ -1,10 +1,12 @@
 /* qwp_ring: one producer's ring file: the producer's side (tx) and the sidecar's (rx).
  *
  * Threads:  tx is one thread of one process, rx one thread of another.
- * Progress: reserve, publish, poll and release are wait-free, without system calls. Waiting and
- * ringing live in qwp_bell.h. Trust:    rx believes nothing that tx wrote: positions and sizes are
- * loaded once and judged. tx trusts the sidecar (same user, or root). Crash:    what was published
- * outlives tx; what was reserved and not published was never sent. */
+ * Progress: reserve, publish and poll are wait-free, without system calls; release and settle make
+ *           one only when the producer waits. Waiting and ringing live in qwp_bell.h.
+ * Trust:    rx believes nothing that tx wrote: positions and sizes are loaded once and judged. tx
+ *           trusts the sidecar (same user, or root). A truncated file is a SIGBUS for whoever
+ *           touches the mapping: one range, from `header`, of `mapped_bytes`.
+ * Crash:    what was published outlives tx; what was reserved and not published was never sent. */
 #ifndef QWP_RING_H
 #define QWP_RING_H
 
@@ -39,7 +41,11 @@ struct qwp_ring_tx {
     uint64_t tail_pos;      /* published */
     uint64_t head_seen_pos; /* last head_pos loaded */
     uint64_t rows_published;
+    size_t mapped_bytes;   /* from `header`: header, definitions, both views */
+    uint32_t symbol_count; /* defined so far: the next symbol's index */
+    uint32_t shape_count;
     uint32_t unit_bytes_max;
+    bool lock_memory;
     int fd;     /* holds the lifetime lock */
     int dir_fd; /* own descriptor of the instance directory */
     char file_name[128];
@@ -93,8 +99,9 @@ static inline void qwp_ring_abort(struct qwp_ring_tx *tx)
     tx->write_pos = tx->tail_pos;
 }
 
-/* Append one definition and publish it. QWP_LIMIT: the area is full (a symbol then travels as
- * text); QWP_NOMEM: no blocks for it. */
+/* Append one definition and publish it: its index is symbol_count or shape_count as before the
+ * call. QWP_LIMIT: the area is full (a symbol then travels as text), or the entry or the count is
+ * beyond its bound; QWP_NOMEM: no blocks for it. A failure changes nothing. */
 QWP_MUST_USE enum qwp_result qwp_ring_define_symbol(struct qwp_ring_tx *tx, const char *text,
                                                     size_t len, struct qwp_error *err);
 QWP_MUST_USE enum qwp_result
@@ -119,31 +126,46 @@ struct qwp_ring_rx {
     uint64_t tail_seen_pos; /* last tail_pos that passed the check */
     uint64_t head_pos;      /* the truth; header->head_pos is its published copy */
     uint64_t acked_pos;
-    uint64_t defs_seen; /* definitions parsed so far */
+    uint64_t rows_stored; /* the truths of the counters in the header */
+    uint64_t rows_acked;
+    uint64_t rows_rejected;
+    uint64_t defs_seen;      /* position behind the last definition parsed */
+    uint64_t defs_tail_seen; /* last defs_tail that passed the check */
     uint64_t ring_id[2];
+    size_t mapped_bytes; /* from `header`: header, definitions, both views */
     uint32_t unit_bytes_max;
     uint32_t owner_uid;
     int fd;
-    bool membarrier; /* the producer publishes without a fence */
+    bool membarrier; /* the producer publishes without a fence, unless the control file says so */
+    bool orphan;     /* the producer is gone, and this descriptor holds its lock */
     char file_name[128];
     char name[QWP_RING_NAME_BYTES];
 };
 
-/* Opens a file of `dir_fd` by the design's rules for a stranger's file and maps it. QWP_CORRUPT or
- * QWP_INVALID: not a ring we take; err says what was found and expected. Resumes at the published
- * head_pos. Attaching to the bell is qwp_bell_attach(). */
+/* Opens a file of `dir_fd` by the design's rules for a stranger's file and maps it. QWP_AGAIN: no
+ * such file (any more). QWP_CORRUPT or QWP_INVALID: not a ring we take; err says what was found and
+ * expected. QWP_LIMIT: a ring beyond `limits`; its state and reason then tell its producer. Resumes
+ * at the published head_pos. Attaching to the bell is qwp_bell_attach().
+ *
+ * What is refused for its bytes is closed again without ever having been open for writing, so that
+ * a refusal makes no IN_CLOSE_WRITE; one for its limits does so once. */
 QWP_MUST_USE enum qwp_result qwp_ring_open(struct qwp_ring_rx *rx, int dir_fd,
                                            const char *file_name,
                                            const struct qwp_ring_limits *limits,
                                            struct qwp_error *err);
 void qwp_ring_close_rx(struct qwp_ring_rx *rx);
+/* Goes on from head_pos (from a cursor, say) instead of the published head; before the first
+ * release. QWP_CORRUPT: it lies below the published head or beyond the tail. */
+QWP_MUST_USE enum qwp_result qwp_ring_resume(struct qwp_ring_rx *rx, uint64_t head_pos,
+                                             struct qwp_error *err);
 
-/* Loads tail_pos once and judges it. QWP_OK: rows beyond head (tail_seen_pos moved); QWP_AGAIN:
- * nothing; QWP_CORRUPT: impossible position. */
+/* Loads tail_pos once and judges it. QWP_OK: tail_seen_pos moved; QWP_AGAIN: nothing new (what was
+ * seen before and not released does not count); QWP_CORRUPT: impossible position. */
 QWP_MUST_USE enum qwp_result qwp_ring_poll(struct qwp_ring_rx *rx);
-/* Next definition that is published and not yet parsed. Load after poll(): covers every record
- * below tail_seen_pos. QWP_AGAIN: none; QWP_CORRUPT: garbage. The entry is copied to `entry` (room
- * for QWP_RING_DEF_BYTES_MAX) before it is judged. */
+/* Next definition that is published and not yet parsed. Call after poll() until QWP_AGAIN: that
+ * covers every record below tail_seen_pos. QWP_CORRUPT: garbage, a bad name or invalid UTF-8, which
+ * the library never writes. The entry is copied to `entry` (room for QWP_RING_DEF_BYTES_MAX) before
+ * it is judged. */
 enum { QWP_RING_DEF_BYTES_MAX = 512 * 1024 };
 struct qwp_ring_def {
     enum qwp_def_kind kind;
@@ -158,9 +180,12 @@ void qwp_ring_release(struct qwp_ring_rx *rx, uint64_t head_pos, uint64_t rows);
 /* Everything below acked_pos is settled, `rejected` of its rows were set aside. */
 void qwp_ring_settle(struct qwp_ring_rx *rx, uint64_t acked_pos, uint64_t rows, uint64_t rejected);
 void qwp_ring_set_state(struct qwp_ring_rx *rx, enum qwp_ring_state state, const char *reason);
-/* True when the producer is gone (its lifetime lock could be taken). Drain, then remove. */
+/* True when the producer is gone (its lifetime lock could be taken). Everything it published is
+ * visible then: poll once more, drain, then remove. */
 bool qwp_ring_is_orphan(struct qwp_ring_rx *rx);
-/* Unlinks the file (of an orphan). */
-void qwp_ring_remove(struct qwp_ring_rx *rx, int dir_fd);
+/* Unlinks the file (of an orphan); before close. Already gone is fine, and so is a new file of that
+ * name, which stays. QWP_IO: not permitted (a sticky directory that is not ours, say). */
+QWP_MUST_USE enum qwp_result qwp_ring_remove(struct qwp_ring_rx *rx, int dir_fd,
+                                             struct qwp_error *err);
 
 #endif

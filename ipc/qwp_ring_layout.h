@@ -6,15 +6,16 @@
  *   data_off                data_bytes           records; mapped twice in a row, so none wraps
  *
  * Offsets and sizes are multiples of QWP_RING_STEP (64 KiB), which serves every page size;
- * data_bytes is a power of two. Positions are bytes since the ring was made and only grow; a record
- * at position p lies at data_off + (p & (data_bytes - 1)).
+ * data_bytes is a power of two. In major 1 the parts follow one another without a gap and end the
+ * file: defs_off = QWP_RING_STEP, data_off = defs_off + defs_bytes_max. Positions are bytes since
+ * the ring was made and only grow; the record at position p lies at data_off + p % data_bytes.
  *
- * Definitions are entries one after another, each at a multiple of 8:
+ * Definitions are entries one after another, each at a multiple of 8; the rest of one is zero:
  *   0 4 size_bytes (whole entry, multiple of 8)   4 2 kind   6 2 zero   then by kind
- *   QWP_DEF_SYMBOL  8 4 text length   12 ... text           the next symbol index (0, 1, 2, ...)
- *   QWP_DEF_SHAPE   8 2 columns   10 1 designated type   11 1 table name length   12 ... table
- * name, then per column: type u8, parameter u8, name length u8, name the next shape index (0, 1, 2,
- * ...)
+ *   QWP_DEF_SYMBOL  8 4 text length   12 ... text
+ *   QWP_DEF_SHAPE   8 2 columns   10 1 designated type   11 1 table name length   12 ... table name
+ *                   then per column: type u8, parameter u8, name length u8, name
+ * Each takes the next index of its kind: 0, 1, 2, ...
  *
  * A layout change bumps QWP_RING_MAJOR; a new field in spare room bumps QWP_RING_MINOR. */
 #ifndef QWP_RING_LAYOUT_H
