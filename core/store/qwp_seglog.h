@@ -1,12 +1,23 @@
 /* qwp_seglog: the segment log of one slot: frames appended by intake, read by the sender, trimmed
  * when acknowledged. Files as on the store-and-forward page.
  *
- * Threads:  three roles, each one thread at a time: writer (reserve, publish, abandon), reader
- *           (next, ack), keeper (maintain). sync[seglog.published], sync[seglog.acked].
- * Progress: reserve/publish make no system call while a spare is ready; next() never does.
- * Crash:    a published frame survives every process; what was reserved and not published is
- * nothing. Errors:   QWP_AGAIN from reserve is back-pressure (budget) or a store that cannot be
- * written now: leave the rows in their rings and try again. */
+ * Threads:  three roles, each one thread at a time, or all the same one: writer (reserve, persist,
+ *           publish, abandon), reader (next, rewind, ack), keeper (maintain, flush). They share:
+ *           sync[seglog.published]  writer -> reader: frames below published_count are whole
+ *           sync[seglog.acked]      reader -> keeper: frames below acked_count are settled
+ *           sync[seglog.head]       reader -> keeper: no cursor goes back before this segment
+ *           sync[seglog.next]       writer -> reader, keeper: a sealed segment and its successor
+ *           sync[seglog.spare]      keeper -> writer: a segment ready for use
+ *           sync[seglog.manifest]   writer, keeper: see qwp_dual.h, two writers and why
+ * Progress: reserve and publish make no system call while a spare is ready; next() never does.
+ * Trust:    files are judged at open, by plain reads; afterwards the slot lock keeps others away.
+ * Crash:    a published frame survives every process (and the host as far as the durability level
+ *           says); what was reserved and not published is nothing. While a reservation is open its
+ *           length field holds -1, so that every client sees a torn tail and zeroes it; when none
+ *           is, all bytes behind the last frame are zero.
+ * Errors:   QWP_AGAIN from reserve is back-pressure (err.sys_errno 0: the budget) or a store that
+ *           cannot be written now (err.sys_errno says why: raise the alarm): leave the rows in
+ *           their rings and try again. */
 #ifndef QWP_SEGLOG_H
 #define QWP_SEGLOG_H
 
@@ -15,6 +26,7 @@
 #include <stdint.h>
 
 #include "core/qwp_error.h"
+#include "core/qwp_sys.h"
 #include "core/store/qwp_dict.h"
 
 struct qwp_seglog;
@@ -34,6 +46,7 @@ struct qwp_seglog_options {
     bool payload_crc;     /* false only where the files never outlive the host (tmpfs) */
     uint32_t symbols_max; /* dictionary bounds */
     uint64_t symbol_bytes_max;
+    const struct qwp_sys *sys; /* kept; NULL: the real one */
 };
 
 /* Locks the slot, recovers it (frames, manifest, watermark, dictionary), readies a spare.
@@ -47,22 +60,25 @@ void qwp_seglog_close(struct qwp_seglog *log); /* keeps everything on disk; NULL
 /* The slot's dictionary, recovered. Intern into it as writer; persist with the next frame. */
 struct qwp_dict *qwp_seglog_dict(struct qwp_seglog *log);
 
-/* Writer. Room for one frame payload of at least `bytes` (contiguous, mapped, writable): *room says
- * how much may be used in all, which is at least `bytes` and as much as the segment still has, at
- * most `bytes_max`. One reservation at a time; a new one replaces it. */
+/* Writer. Room for one frame payload of at least `bytes` (contiguous, mapped, writable, zero):
+ * *room says how much may be used in all, which is at least `bytes` and as much as the segment
+ * still has, at most `bytes_max`. One reservation at a time: publish or abandon it before the next.
+ */
 QWP_MUST_USE enum qwp_result qwp_seglog_reserve(struct qwp_seglog *log, size_t bytes,
                                                 size_t bytes_max, unsigned char **at, size_t *room,
                                                 struct qwp_error *err);
 /* Appends the dictionary's symbols not yet in its file as one chunk (a no-op without new ones).
- * Call before the publish of the frame whose delta carries them. On failure nothing may be
- * published. */
+ * Call before the publish of the frame whose delta carries them. On failure (QWP_AGAIN, QWP_IO)
+ * nothing that uses them may be published; a later call tries again. */
 QWP_MUST_USE enum qwp_result qwp_seglog_persist_dict(struct qwp_seglog *log, struct qwp_error *err);
-/* Publishes the first `len` bytes of the reservation as the next frame: length and payload, CRC
- * last. */
-void qwp_seglog_publish(struct qwp_seglog *log, size_t len, uint64_t *fsn);
+/* Publishes the first `len` bytes of the reservation (> 0) as the next frame: length and payload,
+ * CRC last. `touched` (>= len): how far the reservation may have been written; what lies between is
+ * zeroed, since other clients append there without looking. */
+void qwp_seglog_publish(struct qwp_seglog *log, size_t len, size_t touched, uint64_t *fsn);
 /* FSN that the next publish will get. */
 uint64_t qwp_seglog_next_fsn(const struct qwp_seglog *log);
-void qwp_seglog_abandon(struct qwp_seglog *log);
+/* Gives the reservation up; `touched` as above. No-op without one. */
+void qwp_seglog_abandon(struct qwp_seglog *log, size_t touched);
 
 /* Reader. Where the sender stands; plain data, starts at the first unacknowledged frame. */
 struct qwp_seglog_cursor {
