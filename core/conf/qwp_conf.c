@@ -1,308 +1,21 @@
 #include "core/conf/qwp_conf.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#include "core/conf/qwp_option.h"
+#include "core/conf/qwp_conf_table.h"
 #include "core/qwp_assert.h"
-#include "core/qwp_clock.h"
 #include "core/wire/qwp_names.h"
-
-static const char *const tls_verify_choices[] = {"on", "unsafe_off", NULL};
-static const char *const durability_choices[] = {"memory", "periodic", NULL};
-/* The last three are other clients' words for the first ones: see fold_first_connect(). */
-static const char *const first_connect_choices[] = {"async", "sync",  "off", "on",
-                                                    "true",  "false", NULL};
-static const char *const on_error_choices[] = {"auto", "terminal", "retriable", "retriable_other",
-                                               NULL};
-
-#define FIELD(name) (uint16_t) offsetof(struct qwp_conf, name)
-
-#define TEXT(key, field, about, ...)                                                               \
-    {                                                                                              \
-        .name = key, .kind = QWP_OPTION_TEXT, .off = FIELD(field), .help = about, __VA_ARGS__      \
-    }
-#define FILE_OF(key, field, about) TEXT(key, field, about, .value_name = "FILE")
-#define SECRET(key, field, about)  TEXT(key, field, about, .flags = QWP_OPTION_SECRET)
-#define FLAG(key, field, initial, about)                                                           \
-    {                                                                                              \
-        .name = key, .kind = QWP_OPTION_FLAG, .off = FIELD(field), .value_default = initial,       \
-        .help = about                                                                              \
-    }
-#define CHOICE(key, field, list, initial, about)                                                   \
-    {                                                                                              \
-        .name = key, .kind = QWP_OPTION_CHOICE, .off = FIELD(field), .choices = list,              \
-        .value_default = initial, .help = about                                                    \
-    }
-#define NUMBER(key, kind_, field, initial, about, ...)                                             \
-    {                                                                                              \
-        .name = key, .kind = kind_, .off = FIELD(field), .value_default = initial, .help = about,  \
-        __VA_ARGS__                                                                                \
-    }
-#define IGNORED(key)                                                                               \
-    {                                                                                              \
-        .name = key, .kind = QWP_OPTION_IGNORED                                                    \
-    }
-
-static const struct qwp_option options[] = {
-    {.name = "addr",
-     .kind = QWP_OPTION_OWN,
-     .value_name = "HOST[:PORT],...",
-     .help = "servers to try in turn, port 9000 unless given, IPv6 as [::1]:9000; required"},
-    TEXT("username", credentials.username, "for HTTP Basic authentication (also: user)"),
-    SECRET("password", credentials.password, "for HTTP Basic authentication (also: pass)"),
-    FILE_OF("password_file", credentials.password_file,
-            "file holding the password; read again when it changes"),
-    SECRET("token", credentials.token, "bearer token, instead of username and password"),
-    FILE_OF("token_file", credentials.token_file,
-            "file holding the bearer token; read again when it changes"),
-    CHOICE("tls_verify", tls_verify, tls_verify_choices, "on",
-           "check certificate and host name; unsafe_off is for tests"),
-    FILE_OF("tls_roots", tls_roots,
-            "certificates to trust, PEM, or PKCS#12 with a password; else the system's"),
-    SECRET("tls_roots_password", tls_roots_password, "password of a PKCS#12 tls_roots"),
-    FILE_OF("tls_roots_password_file", tls_roots_password_file, "file holding that password"),
-    NUMBER("connect_timeout", QWP_OPTION_MILLIS, connect_timeout_ns, "none",
-           "longest TCP connect to one server, then the next is tried", .min = 1,
-           .flags = QWP_OPTION_NONE_IS_NEVER),
-    NUMBER("auth_timeout_ms", QWP_OPTION_MILLIS, auth_timeout_ns, "15000",
-           "longest TLS handshake and upgrade answer of one server", .min = 1),
-
-    NUMBER("auto_flush_rows", QWP_OPTION_COUNT, flush_rows_max, "off",
-           "most rows in a frame; off: the sidecar's own bound", .min = 1,
-           .flags = QWP_OPTION_OFF_IS_ZERO),
-    NUMBER("auto_flush_bytes", QWP_OPTION_SIZE, flush_bytes_max, "off",
-           "most bytes in a frame; off: the sidecar's own bound", .min = 1,
-           .flags = QWP_OPTION_OFF_IS_ZERO),
-    NUMBER("auto_flush_interval", QWP_OPTION_MILLIS, flush_wait_ns_max, "off",
-           "longest wait before rows are sent; off: the sidecar's linger", .min = 1,
-           .flags = QWP_OPTION_OFF_IS_ZERO),
-
-    TEXT("sf_dir", sf_dir,
-         "directory of the store; without it rows outlive every process but not "
-         "the host",
-         .value_name = "DIR"),
-    TEXT("sender_id", sender_id, "slot of this sidecar within sf_dir", .value_default = "default"),
-    NUMBER("sf_max_segment_bytes", QWP_OPTION_SIZE, sf_segment_bytes, "4m",
-           "size of a segment file (also: sf_max_bytes)", .min = 4096, .max = UINT64_C(1) << 30),
-    NUMBER("sf_max_total_bytes", QWP_OPTION_SIZE, sf_total_bytes_max, NULL,
-           "most bytes in the store, then producers wait [128m, with sf_dir 10g]", .min = 8192),
-    CHOICE("sf_durability", sf_durability, durability_choices, "memory",
-           "memory survives the process, periodic the host but for the last interval"),
-    NUMBER("sf_sync_interval_millis", QWP_OPTION_MILLIS, sf_sync_interval_ns, "5000",
-           "between two syncs of sf_durability=periodic", .min = 1),
-    NUMBER("sf_append_deadline_millis", QWP_OPTION_MILLIS, sf_append_wait_ns_max, "30000",
-           "longest a producer waits for room"),
-    FLAG("drain_orphans", drain_orphans, "off", "also deliver what other slots in sf_dir left"),
-    NUMBER("max_background_drainers", QWP_OPTION_COUNT, drainers_max, "4",
-           "most such slots at a time", .max = 1024),
-
-    NUMBER("reconnect_initial_backoff_millis", QWP_OPTION_MILLIS, backoff_ns_min, "100",
-           "first delay after a round of servers without success", .min = 1),
-    NUMBER("reconnect_max_backoff_millis", QWP_OPTION_MILLIS, backoff_ns_max, "5000",
-           "longest such delay", .min = 1),
-    NUMBER("reconnect_max_duration_millis", QWP_OPTION_MILLIS, first_connect_ns_max, "300000",
-           "longest wait of initial_connect_retry=sync; later ones never end"),
-    CHOICE("initial_connect_retry", first_connect, first_connect_choices, "async",
-           "start without a server (async), wait for one (sync, on), or try once (off)"),
-    NUMBER("close_flush_timeout_millis", QWP_OPTION_MILLIS, close_flush_ns_max, "60000",
-           "longest wait for acknowledgements at a stop; 0: none",
-           .flags = QWP_OPTION_UNSIGNED_CLAMP),
-    FLAG("request_durable_ack", durable_ack, "off",
-         "count rows as delivered only when the server has replicated them"),
-    NUMBER("durable_ack_keepalive_interval_millis", QWP_OPTION_MILLIS, durable_ack_keepalive_ns,
-           "200", "between pings that ask for durable acknowledgements; 0: none",
-           .flags = QWP_OPTION_UNSIGNED_CLAMP),
-
-    NUMBER("max_frame_rejections", QWP_OPTION_COUNT, frame_rejections_max, "4",
-           "rejections of one frame, with no progress between, that prove it bad", .min = 1),
-    NUMBER("poison_min_escalation_window_millis", QWP_OPTION_MILLIS, poison_window_ns_min, "5000",
-           "and they must span at least this long"),
-    CHOICE("on_server_error", on_server_error, on_error_choices, "auto",
-           "for every rejection without its own key below"),
-    CHOICE("on_schema_error", on_schema_error, on_error_choices, "auto",
-           "a type clash; auto sets the rows aside, terminal stops everything"),
-    CHOICE("on_parse_error", on_parse_error, on_error_choices, "auto",
-           "a message not understood; auto sets the rows aside"),
-    CHOICE("on_internal_error", on_internal_error, on_error_choices, "auto",
-           "trouble inside the server; auto tries again"),
-    CHOICE("on_security_error", on_security_error, on_error_choices, "auto",
-           "no permission; auto sets the rows aside"),
-    CHOICE("on_write_error", on_write_error, on_error_choices, "auto",
-           "the table cannot be written; auto tries again"),
-
-    /* Keys of clients with inboxes, buffers, pools and queries of their own. */
-    IGNORED("acquire_timeout_ms"),
-    IGNORED("auto_flush"),
-    IGNORED("buffer_pool_size"),
-    IGNORED("catch_up_cap_gap_min_escalation_window_millis"),
-    IGNORED("client_id"),
-    IGNORED("compression"),
-    IGNORED("compression_level"),
-    IGNORED("connection_listener_inbox_capacity"),
-    IGNORED("error_inbox_capacity"),
-    IGNORED("failover"),
-    IGNORED("failover_backoff_initial_ms"),
-    IGNORED("failover_backoff_max_ms"),
-    IGNORED("failover_max_attempts"),
-    IGNORED("failover_max_duration_ms"),
-    IGNORED("housekeeper_interval_ms"),
-    IGNORED("idle_timeout_ms"),
-    IGNORED("in_flight_window"),
-    IGNORED("init_buf_size"),
-    IGNORED("initial_credit"),
-    IGNORED("lazy_connect"),
-    IGNORED("max_batch_rows"),
-    IGNORED("max_buf_size"),
-    IGNORED("max_lifetime_ms"),
-    IGNORED("max_name_len"),
-    IGNORED("pool_max"),
-    IGNORED("pool_size"),
-    IGNORED("query_close_timeout_ms"),
-    IGNORED("query_pool_max"),
-    IGNORED("query_pool_min"),
-    IGNORED("sender_pool_max"),
-    IGNORED("sender_pool_min"),
-    IGNORED("target"),
-    IGNORED("transaction"),
-    IGNORED("zone"),
-};
-enum { OPTION_COUNT = sizeof options / sizeof options[0] };
-
-static const struct {
-    const char *alias;
-    const char *name;
-} aliases[] = {
-    {"user", "username"},
-    {"pass", "password"},
-    {"sf_max_bytes", "sf_max_segment_bytes"},
-};
 
 /* One parse under way. */
 struct parse {
     struct qwp_conf conf;
-    bool seen[OPTION_COUNT];
-    size_t endpoint_room;
+    bool seen[QWP_CONF_TABLE_COUNT];
     size_t used;            /* of conf.values */
     const char *key_before; /* of the entry before this one; NULL: none */
     bool secret_before;     /* and whether its value is a secret */
     struct qwp_error *err;
 };
-
-/* ---- addr ---- */
-
-static bool host_is_valid(const char *host, bool bracketed)
-{
-    if (bracketed) {
-        char address[64];
-        struct in6_addr binary;
-        /* A link-local address may name its interface behind a '%'. */
-        const size_t len = strcspn(host, "%");
-        if (len >= sizeof address) {
-            return false;
-        }
-        memcpy(address, host, len);
-        address[len] = '\0';
-        return inet_pton(AF_INET6, address, &binary) == 1;
-    }
-    static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-    const size_t len = strlen(host);
-    return len > 0 && len <= 253 && strspn(host, allowed) == len;
-}
-
-static bool read_port(const char *text, uint16_t *port)
-{
-    const size_t digits = strspn(text, "0123456789");
-    if (digits == 0 || digits > 5 || text[digits] != '\0') {
-        return false;
-    }
-    const long number = strtol(text, NULL, 10);
-    *port = (uint16_t)number;
-    return number >= 1 && number <= UINT16_MAX;
-}
-
-static enum qwp_result add_endpoint(struct parse *parse, const char *host, uint16_t port)
-{
-    struct qwp_conf *conf = &parse->conf;
-    for (size_t i = 0; i < conf->endpoint_count; i++) {
-        if (conf->endpoints[i].port == port && strcasecmp(conf->endpoints[i].host, host) == 0) {
-            return qwp_fail(parse->err, QWP_INVALID, 0, "addr: '%s' with port %u is given twice",
-                            qwp_show(host).text, (unsigned)port);
-        }
-    }
-    if (conf->endpoint_count == parse->endpoint_room) {
-        const size_t room = parse->endpoint_room == 0 ? 4 : 2 * parse->endpoint_room;
-        struct qwp_endpoint *grown = realloc(conf->endpoints, room * sizeof *grown);
-        if (grown == NULL) {
-            return qwp_fail(parse->err, QWP_NOMEM, 0, "addr: no memory");
-        }
-        conf->endpoints = grown;
-        parse->endpoint_room = room;
-    }
-    conf->endpoints[conf->endpoint_count++] = (struct qwp_endpoint){host, port};
-    return QWP_OK;
-}
-
-/* Cuts `entry` into host and port, in place. */
-static enum qwp_result parse_endpoint(struct parse *parse, char *entry)
-{
-    const struct qwp_shown shown = qwp_show(entry);
-    const bool bracketed = entry[0] == '[';
-    char *host = bracketed ? entry + 1 : entry;
-    uint16_t port = QWP_CONF_PORT_DEFAULT;
-    if (entry[0] == '\0') {
-        return qwp_fail(parse->err, QWP_INVALID, 0, "addr: holds an empty entry");
-    }
-    if (strchr(entry, '@') != NULL) { /* perhaps user:password@host: say nothing of it */
-        return qwp_fail(parse->err, QWP_INVALID, 0,
-                        "addr: holds an '@': credentials go into username and password");
-    }
-    char *behind = bracketed ? strchr(entry, ']') : strchr(entry, ':');
-    if (bracketed && behind == NULL) {
-        return qwp_fail(parse->err, QWP_INVALID, 0, "addr: '%s' has no closing ']'", shown.text);
-    }
-    if (bracketed) {
-        *behind++ = '\0';
-    } else if (behind != NULL && strchr(behind + 1, ':') != NULL) {
-        return qwp_fail(parse->err, QWP_INVALID, 0,
-                        "addr: '%s' has several ':'; write an IPv6 address as [::1]:9000",
-                        shown.text);
-    }
-    if (behind != NULL && *behind != '\0') {
-        const bool colon = *behind == ':';
-        *behind = '\0';
-        if (!colon || !read_port(behind + 1, &port)) {
-            return qwp_fail(parse->err, QWP_INVALID, 0, "addr: '%s' has no port from 1 to 65535",
-                            shown.text);
-        }
-    }
-    if (!host_is_valid(host, bracketed)) {
-        return qwp_fail(parse->err, QWP_INVALID, 0, "addr: '%s' is no host name or address",
-                        shown.text);
-    }
-    return add_endpoint(parse, host, port);
-}
-
-static enum qwp_result parse_endpoints(struct parse *parse, char *value)
-{
-    for (char *entry = value; entry != NULL;) {
-        char *comma = strchr(entry, ',');
-        if (comma != NULL) {
-            *comma++ = '\0';
-        }
-        const enum qwp_result result = parse_endpoint(parse, entry);
-        if (result != QWP_OK) {
-            return result;
-        }
-        entry = comma;
-    }
-    return QWP_OK;
-}
-
-/* ---- the grammar ---- */
 
 static enum qwp_result check_characters(const char *text, struct qwp_error *err)
 {
@@ -401,19 +114,9 @@ static enum qwp_result take_key(const struct parse *parse, const char *at, char 
     return QWP_OK;
 }
 
-static const struct qwp_option *find_option(const char *key)
-{
-    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
-        if (strcmp(aliases[i].alias, key) == 0) {
-            key = aliases[i].name;
-        }
-    }
-    return qwp_option_find(options, OPTION_COUNT, key);
-}
-
 static enum qwp_result apply(struct parse *parse, const struct qwp_option *option, char *value)
 {
-    const size_t index = (size_t)(option - options);
+    const size_t index = (size_t)(option - qwp_conf_table);
     const bool is_addr = option->kind == QWP_OPTION_OWN;
     if (value[0] == '\0') {
         return qwp_fail(parse->err, QWP_INVALID, 0, "%s: has no value", option->name);
@@ -423,7 +126,7 @@ static enum qwp_result apply(struct parse *parse, const struct qwp_option *optio
     }
     parse->seen[index] = true;
     if (is_addr) {
-        return parse_endpoints(parse, value);
+        return qwp_endpoints_parse(&parse->conf.endpoints, value, parse->err);
     }
     if (option->kind == QWP_OPTION_IGNORED) {
         QWP_ASSERT(parse->conf.ignored_count < QWP_CONF_IGNORED_MAX);
@@ -441,7 +144,7 @@ static enum qwp_result parse_entry(struct parse *parse, const char *at, const ch
     if (result != QWP_OK) {
         return result;
     }
-    const struct qwp_option *option = find_option(key);
+    const struct qwp_option *option = qwp_conf_table_find(key);
     if (option == NULL) {
         static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
         const bool well_formed = strspn(key, letters) == strlen(key);
@@ -540,13 +243,13 @@ static void fold_on_error(struct qwp_conf *conf)
 
 static bool was_given(const struct parse *parse, const char *key)
 {
-    return parse->seen[find_option(key) - options];
+    return parse->seen[qwp_conf_table_find(key) - qwp_conf_table];
 }
 
 static enum qwp_result finish(struct parse *parse)
 {
     struct qwp_conf *conf = &parse->conf;
-    if (conf->endpoint_count == 0) {
+    if (conf->endpoints.count == 0) {
         return qwp_fail(parse->err, QWP_INVALID, 0, "addr: is missing: add addr=HOST[:PORT]");
     }
     if (!was_given(parse, "reconnect_initial_backoff_millis") &&
@@ -593,7 +296,7 @@ enum qwp_result qwp_conf_parse(struct qwp_conf *conf, const char *text, struct q
     if (parse.conf.values == NULL) {
         return qwp_fail(err, QWP_NOMEM, 0, "connect string: no memory");
     }
-    qwp_option_set_defaults(options, OPTION_COUNT, &parse.conf);
+    qwp_option_set_defaults(qwp_conf_table, QWP_CONF_TABLE_COUNT, &parse.conf);
     const enum qwp_result result = parse_all(&parse, text);
     if (result != QWP_OK) {
         qwp_conf_fini(&parse.conf);
@@ -695,7 +398,7 @@ void qwp_conf_fini(struct qwp_conf *conf)
     qwp_text_free(conf->values, conf->values_bytes);
     qwp_secret_free(conf->authorization);
     qwp_secret_free(conf->tls_roots_password_read);
-    free(conf->endpoints);
+    qwp_endpoints_fini(&conf->endpoints);
     *conf = (struct qwp_conf){0};
 }
 
@@ -704,6 +407,6 @@ void qwp_conf_describe(FILE *out)
     fputs("Connect string: ws::key=value;key=value; or wss:: for TLS (';;' is a ';' in a value).\n"
           "Keys, with their defaults:\n",
           out);
-    qwp_option_describe(options, OPTION_COUNT, "", out);
+    qwp_option_describe(qwp_conf_table, QWP_CONF_TABLE_COUNT, "", out);
     fputs("Other keys of the QuestDB clients are accepted and have no effect here.\n", out);
 }

@@ -18,16 +18,12 @@
 #include <stdio.h>
 
 #include "core/conf/qwp_credentials.h"
+#include "core/conf/qwp_endpoints.h"
 #include "core/qwp_error.h"
 
 #define QWP_CONF_ENV "QDB_CLIENT_CONF"
 
-enum { QWP_CONF_PORT_DEFAULT = 9000, QWP_CONF_IGNORED_MAX = 64 };
-
-struct qwp_endpoint {
-    const char *host; /* a name, an IPv4 address, or an IPv6 address without brackets */
-    uint16_t port;
-};
+enum { QWP_CONF_IGNORED_MAX = 64 };
 
 enum qwp_durability { QWP_DURABILITY_MEMORY = 0, QWP_DURABILITY_PERIODIC = 1 };
 
@@ -48,9 +44,8 @@ enum qwp_on_error {
 
 struct qwp_conf {
     /* Server. */
-    bool tls;                       /* wss */
-    struct qwp_endpoint *endpoints; /* in the order given; at least one */
-    size_t endpoint_count;
+    bool tls;                           /* wss */
+    struct qwp_endpoints endpoints;     /* at least one */
     struct qwp_credentials credentials; /* to read the files again */
     char *authorization;   /* "Basic ...", "Bearer ..." as of the start, or NULL: a secret */
     uint8_t tls_verify;    /* enum qwp_tls_verify */

@@ -56,9 +56,9 @@ START_TEST(conf_minimal_has_documented_defaults)
 {
     parse("ws::addr=localhost;");
     ck_assert(!conf.tls);
-    ck_assert_uint_eq(conf.endpoint_count, 1);
-    ck_assert_str_eq(conf.endpoints[0].host, "localhost");
-    ck_assert_uint_eq(conf.endpoints[0].port, 9000);
+    ck_assert_uint_eq(conf.endpoints.count, 1);
+    ck_assert_str_eq(conf.endpoints.list[0].host, "localhost");
+    ck_assert_uint_eq(conf.endpoints.list[0].port, 9000);
     ck_assert_ptr_null(conf.authorization);
     ck_assert_uint_eq(conf.tls_verify, QWP_TLS_VERIFY_ON);
     ck_assert_ptr_null(conf.tls_roots);
@@ -105,12 +105,12 @@ START_TEST(conf_every_key_is_read)
           "poison_min_escalation_window_millis=21;on_schema_error=retriable;"
           "on_server_error=terminal;on_write_error=retriable_other");
     ck_assert(conf.tls);
-    ck_assert_uint_eq(conf.endpoint_count, 3);
-    ck_assert_str_eq(conf.endpoints[0].host, "a");
-    ck_assert_uint_eq(conf.endpoints[0].port, 1);
-    ck_assert_str_eq(conf.endpoints[1].host, "b");
-    ck_assert_str_eq(conf.endpoints[2].host, "::1");
-    ck_assert_uint_eq(conf.endpoints[2].port, 9001);
+    ck_assert_uint_eq(conf.endpoints.count, 3);
+    ck_assert_str_eq(conf.endpoints.list[0].host, "a");
+    ck_assert_uint_eq(conf.endpoints.list[0].port, 1);
+    ck_assert_str_eq(conf.endpoints.list[1].host, "b");
+    ck_assert_str_eq(conf.endpoints.list[2].host, "::1");
+    ck_assert_uint_eq(conf.endpoints.list[2].port, 9001);
     ck_assert_str_eq(conf.tls_roots, "/ca.p12");
     ck_assert_str_eq(conf.tls_roots_password, "s3cret");
     ck_assert_int_eq(conf.connect_timeout_ns, 7 * MS);
@@ -266,7 +266,7 @@ START_TEST(conf_addr_mistakes_are_named)
         expect_invalid(cases[i][0], cases[i][1]);
     }
     parse("ws::addr=[fe80::1%eth0]:1,127.0.0.1,host-1.example_x.org:65535");
-    ck_assert_str_eq(conf.endpoints[0].host, "fe80::1%eth0");
+    ck_assert_str_eq(conf.endpoints.list[0].host, "fe80::1%eth0");
 }
 END_TEST
 
@@ -423,7 +423,7 @@ START_TEST(conf_file_takes_lines_and_comments)
     unlink(path);
     ck_assert_msg(result == QWP_OK, "%s", err.text);
     ck_assert(conf.tls);
-    ck_assert_uint_eq(conf.endpoint_count, 3);
+    ck_assert_uint_eq(conf.endpoints.count, 3);
     ck_assert_str_eq(conf.credentials.password, "x;");
     ck_assert_str_eq(conf.sender_id, "yes");
 
@@ -449,10 +449,10 @@ START_TEST(conf_comes_from_one_of_three_places)
     ck_assert_int_eq(qwp_conf_load(&conf, "ws::addr=a", "/x", &err), QWP_INVALID);
     setenv(QWP_CONF_ENV, "ws::addr=env;", 1);
     ck_assert_int_eq(qwp_conf_load(&conf, NULL, NULL, &err), QWP_OK);
-    ck_assert_str_eq(conf.endpoints[0].host, "env");
+    ck_assert_str_eq(conf.endpoints.list[0].host, "env");
     qwp_conf_fini(&conf);
     ck_assert_int_eq(qwp_conf_load(&conf, "ws::addr=arg;", NULL, &err), QWP_OK);
-    ck_assert_str_eq(conf.endpoints[0].host, "arg");
+    ck_assert_str_eq(conf.endpoints.list[0].host, "arg");
     setenv(QWP_CONF_ENV, "ws::bogus=1;", 1);
     struct qwp_conf other;
     ck_assert_int_eq(qwp_conf_load(&other, NULL, NULL, &err), QWP_INVALID);
