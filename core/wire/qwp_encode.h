@@ -103,7 +103,7 @@ struct qwp_encoded {
 struct qwp_encoder {
     int64_t times[QWP_GATHER_ROWS_MAX];
     const unsigned char *rows[QWP_GATHER_ROWS_MAX];
-    unsigned char bytes[QWP_GATHER_ROWS_MAX];
+    unsigned char bytes[QWP_GATHER_ROWS_MAX + 8];
 };
 
 /* Bytes that a block's header and per-column constants can take (names, counts, flags, precision,

@@ -1,0 +1,209 @@
+/* Aim: rows leave as the bytes the protocol asks for, whatever stands in their records.
+ * Method: messages of a released client, bytes computed by hand. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/qwp_bytes.h"
+#include "core/wire/qwp_gorilla.h"
+#include "core/wire/qwp_message.h"
+#include "tests/core/encode_fixture.h"
+
+#define T0 INT64_C(1700000000000000000)
+
+static void set_u32(struct fixture_cell *cell, uint32_t v)
+{
+    qwp_store_u32(cell->fixed, v);
+}
+
+static void set_i64(struct fixture_cell *cell, int64_t v)
+{
+    qwp_store_i64(cell->fixed, v);
+}
+
+static void set_double(struct fixture_cell *cell, double v)
+{
+    memcpy(cell->fixed, &v, sizeof v);
+}
+
+static struct qwp_name dict_text(const void *dict, uint32_t id)
+{
+    return NAME(((const char *const *)dict)[id]);
+}
+
+static size_t from_hex(const char *hex, unsigned char *out)
+{
+    size_t n = 0;
+    for (; hex[0] != '\0'; hex += 2) {
+        const char digits[3] = {hex[0], hex[1], '\0'};
+        out[n++] = (unsigned char)strtoul(digits, NULL, 16);
+    }
+    return n;
+}
+
+/* The first message of the captured connection of a released client, byte for byte. */
+START_TEST(encode_trades_equals_captured_message)
+{
+    static const char captured[] =
+        "5157503101080100bc0000000004074554482d555344074254432d5553440473656c6c03627579"
+        "067472616465730307"
+        "0673796d626f6c0904736964650905707269636507"
+        "06616d6f756e7407037365710504"
+        "6c6976650100100000010000020302"
+        "00ae47e17a146fa44033333333"
+        "03f3ef409a999999196fa440000000000000000000000000000000d03f000000000000e03f"
+        "00000000000000000001000000000000000200000000000000"
+        "0005"
+        "0000002a36fe9c9717e8032a36fe9c9717d0072a36fe9c9717";
+    static const char *const dict[] = {"ETH-USD", "BTC-USD", "sell", "buy"};
+    static const uint32_t ids[] = {0, 1, 2, 3};
+    static const uint32_t symbols[] = {0, 1, 0};
+    static const uint32_t sides[] = {2, 3, 2};
+    static const double prices[] = {2615.54, 65432.1, 2615.55};
+    static const double amounts[] = {0, 0.25, 0.5};
+    const struct qwp_block_column columns[] = {
+        {NAME("symbol"), QWP_TYPE_SYMBOL, 0}, {NAME("side"), QWP_TYPE_SYMBOL, 0},
+        {NAME("price"), QWP_TYPE_DOUBLE, 0},  {NAME("amount"), QWP_TYPE_DOUBLE, 0},
+        {NAME("seq"), QWP_TYPE_LONG, 0},      {NAME("live"), QWP_TYPE_BOOLEAN, 0},
+    };
+    struct fixture f;
+    fixture_init(&f, "trades", columns, 6, QWP_TYPE_TIMESTAMP_NANOS);
+    struct fixture_run *run = fixture_add_run(&f, NULL, 3, ids, 4);
+    for (uint32_t i = 0; i < 3; i++) {
+        set_u32(fixture_cell(&f, run, i, 0), symbols[i]);
+        set_u32(fixture_cell(&f, run, i, 1), sides[i]);
+        set_double(fixture_cell(&f, run, i, 2), prices[i]);
+        set_double(fixture_cell(&f, run, i, 3), amounts[i]);
+        set_i64(fixture_cell(&f, run, i, 4), i);
+        fixture_cell(&f, run, i, 5)->fixed[0] = i != 1;
+        run->times[i] = T0 + 1000 * (int64_t)i;
+    }
+    fixture_build(&f);
+
+    unsigned char message[1024];
+    unsigned char *at = qwp_message_begin(message, QWP_FLAG_DELTA_DICT);
+    const size_t delta_bytes = qwp_delta_size(0, 4, dict_text, dict);
+    unsigned char *delta_end = qwp_delta_put(at, 0, 4, dict_text, dict);
+    ck_assert_uint_eq((size_t)(delta_end - at), delta_bytes);
+    struct qwp_encoded done;
+    ck_assert_int_eq(fixture_encode(&f, 0, &done), QWP_OK);
+    ck_assert_uint_eq(done.table_count, 1);
+    memcpy(delta_end, f.dst, done.len);
+    const size_t len = (size_t)(delta_end - message) + done.len;
+    qwp_message_finish(message, 1, len);
+
+    unsigned char expected[1024];
+    ck_assert_uint_eq(from_hex(captured, expected), len);
+    ck_assert_mem_eq(message, expected, len);
+    fixture_free(&f);
+}
+END_TEST
+
+START_TEST(gorilla_buckets_give_hand_computed_bits)
+{
+    unsigned char out[256];
+    /* Steps 10, 10, 11, 5, 300: deltas of deltas 0, 1, -6, 295. */
+    const int64_t times[] = {100, 110, 120, 131, 136, 436};
+    const size_t len = qwp_gorilla_encode(times, 6, out);
+    /* 0, 10 1000000, 10 0101111, 1110 111001001000: prefix and value in the order of the stream,
+     * which fills bytes from their lowest bit: 01010000 00100101 11111101 11001001 000. */
+    const unsigned char bits[] = {0x0a, 0xa4, 0xbf, 0x93, 0x00};
+    ck_assert_uint_eq(len, 16 + sizeof bits);
+    ck_assert_int_eq(qwp_load_i64(out), 100);
+    ck_assert_int_eq(qwp_load_i64(out + 8), 110);
+    ck_assert_mem_eq(out + 16, bits, sizeof bits);
+
+    const int64_t wide[] = {0, 0, INT32_MAX, INT64_C(2) * INT32_MAX};
+    ck_assert_uint_eq(qwp_gorilla_encode(wide, 3, out), 16 + 5);
+    ck_assert_uint_eq(qwp_gorilla_encode(wide, 4, out), 16 + 5);
+    const int64_t too_wide[] = {0, 0, INT64_C(1) << 31};
+    ck_assert_uint_eq(qwp_gorilla_encode(too_wide, 3, out), 0);
+    const int64_t too_low[] = {0, 0, -(INT64_C(1) << 31) - 1};
+    ck_assert_uint_eq(qwp_gorilla_encode(too_low, 3, out), 0);
+    const int64_t extremes[] = {INT64_MIN, INT64_MAX, INT64_MAX};
+    ck_assert_uint_eq(qwp_gorilla_encode(extremes, 3, out), 0);
+}
+END_TEST
+
+/* One column of each kind, three rows, the middle one null. */
+START_TEST(encode_nulls_equal_hand_computed_bytes)
+{
+    const struct qwp_block_column columns[] = {
+        {NAME("s"), QWP_TYPE_SYMBOL, 0},     {NAME("t"), QWP_TYPE_VARCHAR, 0},
+        {NAME("g"), QWP_TYPE_GEOHASH, 20},   {NAME("d"), QWP_TYPE_DECIMAL64, 3},
+        {NAME("a"), QWP_TYPE_LONG_ARRAY, 0}, {NAME("w"), QWP_TYPE_TIMESTAMP, 0},
+    };
+    static const uint32_t ids[] = {300, 20000};
+    struct fixture f;
+    fixture_init(&f, "n", columns, 6, QWP_TYPE_NONE);
+    struct fixture_run *run = fixture_add_run(&f, NULL, 3, ids, 2);
+    for (uint32_t c = 0; c < 6; c++) {
+        fixture_cell(&f, run, 1, c)->is_null = true;
+    }
+    set_u32(fixture_cell(&f, run, 0, 0), 0);
+    set_u32(fixture_cell(&f, run, 2, 0), 1);
+    fixture_set_part(fixture_cell(&f, run, 0, 1), "ab", 2);
+    fixture_set_part(fixture_cell(&f, run, 2, 1), "", 0);
+    set_i64(fixture_cell(&f, run, 0, 2), 0xabcde);
+    set_i64(fixture_cell(&f, run, 2, 2), 1);
+    set_i64(fixture_cell(&f, run, 0, 3), 12345);
+    set_i64(fixture_cell(&f, run, 2, 3), -1);
+    fixture_set_part(fixture_cell(&f, run, 0, 4), "\x01\x01\0\0\0\x09\0\0\0\0\0\0\0", 13);
+    fixture_set_part(fixture_cell(&f, run, 2, 4), "\x02\0\0\0\0\x05\0\0\0", 9);
+    set_i64(fixture_cell(&f, run, 0, 5), 7);
+    set_i64(fixture_cell(&f, run, 2, 5), -7);
+    fixture_build(&f);
+    struct qwp_encoded done;
+    ck_assert_int_eq(fixture_encode(&f, QWP_ENCODE_GORILLA, &done), QWP_OK);
+    static const char hex[] = "016e0306"
+                              "017309"
+                              "01740f"
+                              "01670e"
+                              "016413"
+                              "016112"
+                              "01770a"
+                              "0102"
+                              "ac02"
+                              "a09c01"
+                              "0102"
+                              "00000000"
+                              "02000000"
+                              "02000000"
+                              "6162"
+                              "0102"
+                              "14"
+                              "debc0a"
+                              "010000"
+                              "0102"
+                              "03"
+                              "3930000000000000"
+                              "ffffffffffffffff"
+                              "0102"
+                              "01010000000900000000000000"
+                              "020000000005000000"
+                              "0102"
+                              "00"
+                              "0700000000000000"
+                              "f9ffffffffffffff";
+    unsigned char expected[512];
+    ck_assert_uint_eq(from_hex(hex, expected), done.len);
+    ck_assert_mem_eq(f.dst, expected, done.len);
+    fixture_free(&f);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("encode");
+    TCase *tcase = tcase_create("encode");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, encode_trades_equals_captured_message);
+    tcase_add_test(tcase, gorilla_buckets_give_hand_computed_bits);
+    tcase_add_test(tcase, encode_nulls_equal_hand_computed_bytes);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
