@@ -20,12 +20,11 @@
 #include "core/conf/qwp_credentials.h"
 #include "core/conf/qwp_endpoints.h"
 #include "core/qwp_error.h"
+#include "core/store/qwp_durability.h"
 
 #define QWP_CONF_ENV "QDB_CLIENT_CONF"
 
 enum { QWP_CONF_IGNORED_MAX = 64 };
-
-enum qwp_durability { QWP_DURABILITY_MEMORY = 0, QWP_DURABILITY_PERIODIC = 1 };
 
 /* What a start does while no server answers; a sidecar's default is to start all the same. */
 enum qwp_first_connect {

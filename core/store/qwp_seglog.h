@@ -28,13 +28,9 @@
 #include "core/qwp_error.h"
 #include "core/qwp_sys.h"
 #include "core/store/qwp_dict.h"
+#include "core/store/qwp_durability.h"
 
 struct qwp_seglog;
-
-enum qwp_durability {
-    QWP_DURABILITY_MEMORY = 0,   /* survives every process, not the host */
-    QWP_DURABILITY_PERIODIC = 1, /* synced every sync_interval_ns */
-};
 
 /* Strings are borrowed for the call. */
 struct qwp_seglog_options {
