@@ -1,0 +1,396 @@
+/* Question: what does it cost to encode a row, by type and for whole rows?
+ *
+ * A block of 1,024 rows (QWP_GATHER_ROWS_MAX) is encoded over and over; its records lie one behind
+ * the other as in a ring. "warm" encodes one block again and again, so that records come from the
+ * second-level cache at best; "cold" walks over 64 MiB of records, as if a producer on another core
+ * had just written them.
+ *
+ * Guess made beforehand: 21 columns of a TSBS row at 2 ns each, 42 ns; a column alone 1.5 ns; a
+ * timestamp 3 ns; text at the speed of a short copy, 6 ns.
+ *
+ *   bench_encode [--smoke] [--repeats N] [--only NAME] [--rows N] */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "core/qwp_bytes.h"
+#include "core/qwp_clock.h"
+#include "core/qwp_crc32c.h"
+#include "core/qwp_record_layout.h"
+#include "core/wire/qwp_encode.h"
+
+enum {
+    COLUMNS_MAX = 64,
+    REPEATS_MAX = 101,
+    WARM_BLOCKS_PER_REPEAT = 100,
+    COLD_BYTES = 64 * 1024 * 1024,
+    TEXT_BYTES = 40,
+    TSBS_HOSTS = 100,
+};
+#define SEED UINT64_C(0x9e3779b97f4a7c15)
+#define T0   INT64_C(1700000000000000000)
+
+/* Columns as type x count, in order. */
+struct layout {
+    const char *name;
+    struct {
+        uint8_t type;
+        uint8_t count;
+    } groups[8];
+    uint32_t cardinality; /* of each symbol column */
+    uint8_t designated_type;
+    bool nulls;  /* every third value */
+    bool jitter; /* time steps that differ */
+};
+
+static const struct layout layouts[] = {
+    {"tsbs", {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}}, 12, QWP_TYPE_TIMESTAMP_NANOS, 0, 0},
+    {"tsbs-10k-symbols",
+     {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}},
+     1000,
+     QWP_TYPE_TIMESTAMP_NANOS,
+     0,
+     1},
+    {"tsbs-nulls",
+     {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}},
+     12,
+     QWP_TYPE_TIMESTAMP_NANOS,
+     1,
+     0},
+    {"trade",
+     {{QWP_TYPE_SYMBOL, 2}, {QWP_TYPE_DOUBLE, 2}, {QWP_TYPE_LONG, 1}, {QWP_TYPE_BOOLEAN, 1}},
+     40,
+     QWP_TYPE_TIMESTAMP_NANOS,
+     0,
+     1},
+    {"text-40", {{QWP_TYPE_SYMBOL, 1}, {QWP_TYPE_VARCHAR, 1}}, 40, QWP_TYPE_TIMESTAMP_NANOS, 0, 1},
+    {"symbol", {{QWP_TYPE_SYMBOL, 1}}, 100, QWP_TYPE_NONE, 0, 0},
+    {"symbol-2-bytes", {{QWP_TYPE_SYMBOL, 1}}, 10000, QWP_TYPE_NONE, 0, 0},
+    {"boolean", {{QWP_TYPE_BOOLEAN, 1}}, 1, QWP_TYPE_NONE, 0, 0},
+    {"byte", {{QWP_TYPE_BYTE, 1}}, 1, QWP_TYPE_NONE, 0, 0},
+    {"short", {{QWP_TYPE_SHORT, 1}}, 1, QWP_TYPE_NONE, 0, 0},
+    {"int", {{QWP_TYPE_INT, 1}}, 1, QWP_TYPE_NONE, 0, 0},
+    {"long", {{QWP_TYPE_LONG, 1}}, 1, QWP_TYPE_NONE, 0, 0},
+    {"long-nulls", {{QWP_TYPE_LONG, 1}}, 1, QWP_TYPE_NONE, 1, 0},
+    {"uuid", {{QWP_TYPE_UUID, 1}}, 1, QWP_TYPE_NONE, 0, 0},
+    {"long256", {{QWP_TYPE_LONG256, 1}}, 1, QWP_TYPE_NONE, 0, 0},
+    {"geohash", {{QWP_TYPE_GEOHASH, 1}}, 1, QWP_TYPE_NONE, 0, 0},
+    {"varchar-40", {{QWP_TYPE_VARCHAR, 1}}, 1, QWP_TYPE_NONE, 0, 0},
+    {"array-4", {{QWP_TYPE_DOUBLE_ARRAY, 1}}, 1, QWP_TYPE_NONE, 0, 0},
+    {"time-steady", {{0, 0}}, 1, QWP_TYPE_TIMESTAMP_NANOS, 0, 0},
+    {"time-jitter", {{0, 0}}, 1, QWP_TYPE_TIMESTAMP_NANOS, 0, 1},
+};
+
+static uint64_t random_state = SEED;
+
+static uint64_t random_u64(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+static void *allocate(size_t bytes)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, 4096, bytes + 4096) != 0) {
+        fprintf(stderr, "bench_encode: no memory for %zu bytes\n", bytes);
+        exit(1);
+    }
+    memset(memory, 0, bytes + 4096);
+    return memory;
+}
+
+/* A table, its records in blocks of `rows`, and what the encoder needs to know of them. */
+struct bench {
+    const struct layout *layout;
+    struct qwp_shape *shape;
+    struct qwp_block_column columns[COLUMNS_MAX];
+    uint16_t field_of_column[COLUMNS_MAX];
+    char names[COLUMNS_MAX][16];
+    uint64_t null_any;
+    uint32_t *symbol_codes;
+    uint32_t symbol_count;
+    uint32_t rows;
+    uint32_t block_count;
+    unsigned char *memory;
+    const unsigned char **records;
+    const uint64_t **steering;
+    uint64_t *steering_words;
+    uint32_t steering_stride; /* words of a row */
+    struct qwp_run *runs;
+    struct qwp_block *blocks;
+    unsigned char *dst;
+    struct qwp_encoder *encoder;
+};
+
+static void make_shape(struct bench *b)
+{
+    struct qwp_column_def defs[COLUMNS_MAX];
+    uint32_t n = 0;
+    for (size_t g = 0; g < sizeof b->layout->groups / sizeof b->layout->groups[0]; g++) {
+        for (uint32_t i = 0; i < b->layout->groups[g].count; i++, n++) {
+            snprintf(b->names[n], sizeof b->names[n], "column_%u", n);
+            const uint8_t type = b->layout->groups[g].type;
+            defs[n] = (struct qwp_column_def){{b->names[n], (uint32_t)strlen(b->names[n])},
+                                              type,
+                                              type == QWP_TYPE_GEOHASH ? 40 : 0};
+            b->columns[n] =
+                (struct qwp_block_column){defs[n].name, defs[n].type, defs[n].parameter};
+            b->field_of_column[n] = (uint16_t)n;
+        }
+    }
+    struct qwp_error err;
+    if (qwp_shape_create(&b->shape, (struct qwp_name){"bench", 5}, defs, n,
+                         b->layout->designated_type, &err) != QWP_OK) {
+        fprintf(stderr, "bench_encode: %s\n", err.text);
+        exit(1);
+    }
+}
+
+static uint32_t part_bytes(uint8_t type)
+{
+    switch (type) {
+    case QWP_TYPE_VARCHAR:
+        return TEXT_BYTES;
+    case QWP_TYPE_DOUBLE_ARRAY:
+        return 1 + 4 + 4 * 8;
+    default:
+        return 0;
+    }
+}
+
+static void fill_part(unsigned char *at, uint8_t type)
+{
+    if (type == QWP_TYPE_VARCHAR) {
+        for (uint32_t i = 0; i < TEXT_BYTES; i++) {
+            at[i] = (unsigned char)('a' + random_u64() % 26);
+        }
+    } else if (type == QWP_TYPE_DOUBLE_ARRAY) {
+        at[0] = 1;
+        qwp_store_u32(at + 1, 4);
+        for (uint32_t i = 0; i < 4; i++) {
+            qwp_store_u64(at + 5 + 8 * (size_t)i, random_u64() >> 12);
+        }
+    }
+}
+
+static size_t fill_record(struct bench *b, unsigned char *record, uint32_t row, int64_t *time)
+{
+    const struct qwp_shape *shape = b->shape;
+    uint64_t *steering = b->steering_words + (size_t)(row % b->rows) * b->steering_stride;
+    uint32_t *ends = (uint32_t *)(steering + shape->null_words);
+    uint32_t end = shape->fixed_bytes;
+    *time += b->layout->jitter       ? 1000 + (int64_t)(random_u64() % 400)
+             : row % TSBS_HOSTS == 0 ? INT64_C(1000000000)
+                                     : 0;
+    if (shape->designated_type != QWP_TYPE_NONE) {
+        qwp_store_i64(record + shape->designated_off, *time);
+    }
+    for (uint32_t c = 0; c < shape->column_count; c++) {
+        const struct qwp_shape_column *column = &shape->columns[c];
+        unsigned char *field = record + column->off;
+        for (uint32_t i = 0; i < qwp_type_field_bytes(column->type); i++) {
+            field[i] = (unsigned char)random_u64();
+        }
+        if (column->type == QWP_TYPE_SYMBOL) {
+            qwp_store_u32(field, c * b->layout->cardinality +
+                                     (uint32_t)(random_u64() % b->layout->cardinality));
+        } else if (column->type == QWP_TYPE_BOOLEAN) {
+            field[0] &= 1;
+        } else if (column->type == QWP_TYPE_GEOHASH) {
+            qwp_store_u64(field, random_u64() >> 24);
+        }
+        const uint32_t len = part_bytes(column->type);
+        fill_part(record + end, column->type);
+        end += len;
+        if (column->var_index != QWP_NO_VAR) {
+            ends[column->var_index] = end;
+        }
+        if (b->layout->nulls && row < b->rows && random_u64() % 3 == 0) {
+            steering[0] |= UINT64_C(1) << c;
+        }
+    }
+    b->null_any |= shape->null_words > 0 ? steering[0] : 0;
+    const size_t size = qwp_round_up(end, QWP_RECORD_ALIGN);
+    qwp_store_u32(record, (uint32_t)size);
+    return size;
+}
+
+static size_t record_bytes_max(const struct bench *b)
+{
+    size_t size = b->shape->fixed_bytes;
+    for (uint32_t c = 0; c < b->shape->column_count; c++) {
+        size += part_bytes(b->shape->columns[c].type);
+    }
+    return qwp_round_up(size, QWP_RECORD_ALIGN);
+}
+
+static size_t block_bound(const struct bench *b, uint32_t rows)
+{
+    size_t value_bytes = 8;
+    size_t var_bytes = 0;
+    for (uint32_t c = 0; c < b->shape->column_count; c++) {
+        value_bytes += qwp_value_bound(b->columns[c].type, b->columns[c].parameter);
+        var_bytes += part_bytes(b->columns[c].type);
+    }
+    return qwp_block_bound(
+        qwp_block_header_bound(b->shape->table, b->columns, b->shape->column_count),
+        b->shape->column_count, value_bytes, rows, var_bytes * rows);
+}
+
+static void bench_init(struct bench *b, const struct layout *layout, uint32_t rows, bool cold,
+                       size_t cold_bytes)
+{
+    *b = (struct bench){.layout = layout, .rows = rows};
+    random_state = SEED;
+    make_shape(b);
+    const size_t block_bytes = record_bytes_max(b) * rows;
+    b->block_count = cold ? (uint32_t)(cold_bytes / block_bytes) + 1 : 1;
+    const uint32_t row_count = rows * b->block_count;
+    b->symbol_count = layout->cardinality * COLUMNS_MAX;
+    b->symbol_codes = allocate(b->symbol_count * sizeof *b->symbol_codes);
+    for (uint32_t i = 0; i < b->symbol_count; i++) {
+        b->symbol_codes[i] = qwp_symbol_code(i);
+    }
+    b->memory = allocate(block_bytes * b->block_count);
+    b->records = allocate(row_count * sizeof *b->records);
+    /* Made just before in real life, and so in the cache: all blocks share one. */
+    b->steering_stride = b->shape->null_words + (b->shape->var_count + 1u) / 2;
+    b->steering = allocate(rows * sizeof *b->steering);
+    b->steering_words = allocate((size_t)rows * b->steering_stride * sizeof *b->steering_words);
+    b->runs = allocate(b->block_count * sizeof *b->runs);
+    b->blocks = allocate(b->block_count * sizeof *b->blocks);
+    b->dst = allocate(block_bound(b, rows));
+    b->encoder = allocate(sizeof *b->encoder);
+    unsigned char *at = b->memory;
+    int64_t time = T0;
+    for (uint32_t row = 0; row < row_count; row++) {
+        b->records[row] = at;
+        b->steering[row % rows] = b->steering_words + (size_t)(row % rows) * b->steering_stride;
+        at += fill_record(b, at, row, &time);
+    }
+    for (uint32_t i = 0; i < b->block_count; i++) {
+        b->runs[i] = (struct qwp_run){.shape = b->shape,
+                                      .field_of_column = b->field_of_column,
+                                      .symbol_codes = b->symbol_codes,
+                                      .symbol_count = b->symbol_count,
+                                      .row_count = rows,
+                                      .null_any = &b->null_any,
+                                      .has_parts = record_bytes_max(b) >
+                                                   qwp_round_up(b->shape->fixed_bytes, 8)};
+        b->blocks[i] = (struct qwp_block){.table = b->shape->table,
+                                          .columns = b->columns,
+                                          .column_count = b->shape->column_count,
+                                          .designated_type = layout->designated_type,
+                                          .runs = &b->runs[i],
+                                          .run_count = 1,
+                                          .records = b->records + (size_t)i * rows,
+                                          .steering = b->steering,
+                                          .row_count = rows};
+    }
+}
+
+static void bench_fini(struct bench *b)
+{
+    qwp_shape_destroy(b->shape);
+    free(b->symbol_codes);
+    free(b->memory);
+    free(b->records);
+    free(b->steering);
+    free(b->steering_words);
+    free(b->runs);
+    free(b->blocks);
+    free(b->dst);
+    free(b->encoder);
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static size_t encode(struct bench *b, uint32_t block)
+{
+    struct qwp_encoded done;
+    if (qwp_block_encode(b->encoder, &b->blocks[block], QWP_ENCODE_GORILLA, b->dst, &done) !=
+        QWP_OK) {
+        fprintf(stderr, "bench_encode: %s: row %u, column %u: %s\n", b->layout->name,
+                done.fault.row, done.fault.column, done.fault.what);
+        exit(1);
+    }
+    return done.len;
+}
+
+static void measure(const struct layout *layout, uint32_t rows, bool cold, uint32_t repeats,
+                    bool smoke)
+{
+    struct bench b;
+    double ns[REPEATS_MAX];
+    bench_init(&b, layout, rows, cold, smoke ? 1024 * 1024 : COLD_BYTES);
+    const uint32_t encodes = cold ? b.block_count : smoke ? 1 : WARM_BLOCKS_PER_REPEAT;
+    size_t len = encode(&b, 0);
+    const uint32_t checksum = qwp_crc32c(0, b.dst, len);
+    for (uint32_t r = 0; r < repeats; r++) {
+        const int64_t start = qwp_clock_monotonic_ns();
+        for (uint32_t i = 0; i < encodes; i++) {
+            len = encode(&b, i % b.block_count);
+        }
+        ns[r] = (double)(qwp_clock_monotonic_ns() - start) / ((double)encodes * rows);
+    }
+    qsort(ns, repeats, sizeof *ns, compare_doubles);
+    printf("%-18s %-5s %8.2f %8.2f %8.2f %9zu %9.1f   %08x\n", layout->name, cold ? "cold" : "warm",
+           ns[repeats / 2], ns[0], ns[repeats - 1 - repeats / 10], record_bytes_max(&b),
+           (double)len / rows, checksum);
+    fflush(stdout);
+    bench_fini(&b);
+}
+
+int main(int argc, char **argv)
+{
+    bool smoke = false;
+    uint32_t repeats = 21;
+    uint32_t rows = QWP_GATHER_ROWS_MAX;
+    const char *only = NULL;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--smoke") == 0) {
+            smoke = true;
+            repeats = 1;
+        } else if (strcmp(argv[i], "--repeats") == 0 && i + 1 < argc) {
+            repeats = (uint32_t)atoi(argv[++i]);
+        } else if (strcmp(argv[i], "--rows") == 0 && i + 1 < argc) {
+            rows = (uint32_t)atoi(argv[++i]);
+        } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+            only = argv[++i];
+        } else {
+            fprintf(stderr, "usage: %s [--smoke] [--repeats N] [--rows N] [--only NAME]\n",
+                    argv[0]);
+            return 2;
+        }
+    }
+    if (repeats < 1 || repeats > REPEATS_MAX || rows < 1 || rows > QWP_GATHER_ROWS_MAX) {
+        fprintf(stderr, "bench_encode: repeats are 1..%d, rows 1..%d\n", REPEATS_MAX,
+                QWP_GATHER_ROWS_MAX);
+        return 2;
+    }
+    struct utsname system;
+    uname(&system);
+    printf("%s %s %s, %u rows a block, %u repeats, seed %016llx\n", system.sysname, system.release,
+           system.machine, rows, repeats, (unsigned long long)SEED);
+    printf("%-18s %-5s %8s %8s %8s %9s %9s   %s\n", "row", "cache", "ns/row", "min", "p90",
+           "record B", "wire B", "checksum");
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        if (only == NULL || strcmp(only, layouts[i].name) == 0) {
+            measure(&layouts[i], rows, false, repeats, smoke);
+            if (i < 5) {
+                measure(&layouts[i], rows, true, smoke ? 1 : (repeats + 4) / 5, smoke);
+            }
+        }
+    }
+    return 0;
+}
