@@ -24,6 +24,7 @@
 #include <assert.h>
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -112,5 +113,11 @@ static_assert(offsetof(struct qwp_ring_header, head_pos) == 384, "ring layout v1
 static_assert(offsetof(struct qwp_ring_header, attach_gen) == 512, "ring layout v1");
 static_assert(offsetof(struct qwp_ring_header, reason) == 560, "ring layout v1");
 static_assert(sizeof(struct qwp_ring_header) <= QWP_RING_STEP, "ring layout v1");
+
+/* When a batch is due and a producer rings a lingering sidecar: both sides must agree. */
+static inline bool qwp_ring_is_half_full(uint64_t used_bytes, uint64_t data_bytes)
+{
+    return used_bytes >= data_bytes / 2;
+}
 
 #endif

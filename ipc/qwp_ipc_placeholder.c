@@ -1,1 +1,0 @@
-typedef int qwp_ipc_placeholder;
