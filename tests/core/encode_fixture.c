@@ -19,7 +19,9 @@ void fixture_init(struct fixture *f, const char *table, const struct qwp_block_c
 {
     memset(f, 0, sizeof *f);
     ck_assert_uint_le(column_count, FIXTURE_COLUMNS_MAX);
-    memcpy(f->columns, columns, column_count * sizeof *columns);
+    if (column_count > 0) {
+        memcpy(f->columns, columns, column_count * sizeof *columns);
+    }
     f->block.table = NAME(table);
     f->block.columns = f->columns;
     f->block.column_count = column_count;

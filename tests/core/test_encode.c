@@ -1,5 +1,6 @@
 /* Aim: rows leave as the bytes the protocol asks for, whatever stands in their records.
- * Method: messages of a released client, bytes computed by hand. */
+ * Method: messages of a released client, bytes computed by hand, one bad value after another. What
+ * random rows come to is in test_encode_random.c. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "core/qwp_bytes.h"
 #include "core/wire/qwp_gorilla.h"
 #include "core/wire/qwp_message.h"
+#include "core/wire/qwp_varint.h"
 #include "tests/core/encode_fixture.h"
 
 #define T0 INT64_C(1700000000000000000)
@@ -192,6 +194,166 @@ START_TEST(encode_nulls_equal_hand_computed_bytes)
 }
 END_TEST
 
+START_TEST(symbol_code_is_the_varint)
+{
+    static const uint32_t ids[] = {
+        0, 1, 127, 128, 300, 16383, 16384, 999999, QWP_SYMBOL_IDS_MAX - 1};
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        unsigned char varint[QWP_VARINT_BYTES_MAX];
+        unsigned char code[4];
+        const size_t len = (size_t)(qwp_varint_put(varint, ids[i]) - varint);
+        qwp_store_u32(code, qwp_symbol_code(ids[i]));
+        ck_assert_uint_eq(code[3], len);
+        ck_assert_mem_eq(code, varint, len);
+        for (size_t k = len; k < 3; k++) {
+            ck_assert_uint_eq(code[k], 0);
+        }
+    }
+}
+END_TEST
+
+/* --- faults -------------------------------------------------------------------------------------
+ */
+
+struct bad_value {
+    uint8_t type;
+    uint8_t parameter;
+    const char *what; /* words of the fault */
+    const char *part; /* NULL: `fixed` is the bad value */
+    uint32_t part_len;
+    uint64_t fixed;
+};
+
+static const struct bad_value bad_values[] = {
+    {QWP_TYPE_SYMBOL, 0, "symbol", NULL, 0, 2},
+    {QWP_TYPE_SYMBOL, 0, "symbol", NULL, 0, UINT32_MAX},
+    {QWP_TYPE_BOOLEAN, 0, "boolean", NULL, 0, 2},
+    {QWP_TYPE_BOOLEAN, 0, "boolean", NULL, 0, 0x80},
+    {QWP_TYPE_GEOHASH, 5, "geohash", NULL, 0, 0x20},
+    {QWP_TYPE_GEOHASH, 60, "geohash", NULL, 0, UINT64_C(1) << 60},
+    {QWP_TYPE_VARCHAR, 0, "UTF-8", "\xff", 1, 0},
+    {QWP_TYPE_VARCHAR, 0, "UTF-8", "abcdefghijklmnop\xc5", 17, 0},
+    {QWP_TYPE_VARCHAR, 0, "UTF-8", "\xa4zz", 3, 0}, /* would go on the text before */
+    {QWP_TYPE_VARCHAR, 0, "UTF-8", "zz\xed\xa0\x80", 5, 0},
+    {QWP_TYPE_LONG_ARRAY, 0, "array", "", 0, 0},
+    {QWP_TYPE_LONG_ARRAY, 0, "array", "\0", 1, 0},
+    {QWP_TYPE_LONG_ARRAY, 0, "array", "\1\1\0\0\0", 5, 0},                  /* an element missing */
+    {QWP_TYPE_LONG_ARRAY, 0, "array", "\1\0\0\0\0\0\0\0\0\0\0\0\0", 13, 0}, /* one too many */
+    {QWP_TYPE_LONG_ARRAY, 0, "array", "\1\0\0\0", 4, 0},                    /* cut in a length */
+    {QWP_TYPE_LONG_ARRAY, 0, "array", "\2\0\0\0\0\0\0\0", 8, 0},
+    {QWP_TYPE_LONG_ARRAY, 0, "array", "\2\0\0\0\0\xff\xff\xff\xff", 9, 0}, /* negative */
+    {QWP_TYPE_DOUBLE_ARRAY, 0, "array", "\x21", 1, 0},
+    /* Lengths whose product is 0 modulo 2^64. */
+    {QWP_TYPE_DOUBLE_ARRAY, 0, "array", "\3\0\0\0\x40\0\0\0\x40\0\0\0\x40", 13, 0},
+};
+
+static void set_good(struct fixture_cell *cell, uint8_t type)
+{
+    if (type == QWP_TYPE_VARCHAR) {
+        fixture_set_part(cell, "\xc5\xbe", 2);
+    } else if (type == QWP_TYPE_LONG_ARRAY || type == QWP_TYPE_DOUBLE_ARRAY) {
+        fixture_set_part(cell, "\1\0\0\0\0", 5);
+    }
+}
+
+/* Two runs of 150 rows, a good column before and behind, every third value null; the bad one in
+ * row `bad_row`. */
+static void expect_fault(const struct bad_value *bad, uint32_t bad_row, bool nulls)
+{
+    enum { RUN_ROWS = 150 };
+    static const uint32_t ids[] = {0, 1};
+    const struct qwp_block_column columns[] = {{NAME("before"), QWP_TYPE_LONG, 0},
+                                               {NAME("bad"), bad->type, bad->parameter},
+                                               {NAME("behind"), QWP_TYPE_SYMBOL, 0}};
+    struct fixture f;
+    fixture_init(&f, "faults", columns, 3, QWP_TYPE_TIMESTAMP);
+    for (uint32_t r = 0; r < 2; r++) {
+        struct fixture_run *run = fixture_add_run(&f, NULL, RUN_ROWS, ids, 2);
+        for (uint32_t row = 0; row < RUN_ROWS; row++) {
+            struct fixture_cell *cell = fixture_cell(&f, run, row, 1);
+            set_good(cell, bad->type);
+            cell->is_null = nulls && row % 3 == 1;
+            if (r * RUN_ROWS + row == bad_row) {
+                cell->is_null = false;
+                qwp_store_u64(cell->fixed, bad->fixed);
+                if (bad->part != NULL) {
+                    fixture_set_part(cell, bad->part, bad->part_len);
+                }
+            }
+        }
+    }
+    fixture_build(&f);
+    struct qwp_encoded done;
+    ck_assert_int_eq(fixture_encode(&f, QWP_ENCODE_GORILLA, &done), QWP_CORRUPT);
+    ck_assert_uint_eq(done.fault.row, bad_row);
+    ck_assert_uint_eq(done.fault.column, 1);
+    ck_assert_msg(strstr(done.fault.what, bad->what) != NULL, "'%s' does not say '%s'",
+                  done.fault.what, bad->what);
+    fixture_free(&f);
+}
+
+START_TEST(encode_bad_value_names_row_and_column)
+{
+    static const uint32_t rows[] = {0, 1, 63, 64, 127, 128, 149, 150, 298, 299};
+    for (size_t i = 0; i < sizeof bad_values / sizeof bad_values[0]; i++) {
+        for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+            expect_fault(&bad_values[i], rows[r], false);
+            expect_fault(&bad_values[i], rows[r], true);
+        }
+    }
+}
+END_TEST
+
+/* A null's field has no meaning, so a bad value there is none. */
+START_TEST(encode_bad_value_of_a_null_is_ignored)
+{
+    for (size_t i = 0; i < sizeof bad_values / sizeof bad_values[0]; i++) {
+        const struct qwp_block_column column = {NAME("c"), bad_values[i].type,
+                                                bad_values[i].parameter};
+        struct fixture f;
+        fixture_init(&f, "t", &column, 1, QWP_TYPE_NONE);
+        struct fixture_run *run = fixture_add_run(&f, NULL, 1, NULL, 0);
+        fixture_cell(&f, run, 0, 0)->is_null = true;
+        fixture_build(&f);
+        memcpy(f.records[0] + run->shape->columns[0].off, &bad_values[i].fixed,
+               qwp_type_field_bytes(column.type) < 8 ? qwp_type_field_bytes(column.type) : 8);
+        struct qwp_encoded done;
+        ck_assert_int_eq(fixture_encode(&f, QWP_ENCODE_GORILLA, &done), QWP_OK);
+        fixture_free(&f);
+    }
+}
+END_TEST
+
+static enum qwp_result encode_time(uint8_t type, int64_t time, struct qwp_encoded *done)
+{
+    struct fixture f;
+    fixture_init(&f, "t", NULL, 0, type);
+    struct fixture_run *run = fixture_add_run(&f, NULL, 40, NULL, 0);
+    run->times[33] = time;
+    fixture_build(&f);
+    const enum qwp_result result = fixture_encode(&f, QWP_ENCODE_GORILLA, done);
+    fixture_free(&f);
+    return result;
+}
+
+START_TEST(encode_designated_out_of_range_is_refused)
+{
+    static const int64_t bad_ns[] = {-1, INT64_MIN, INT64_MAX, QWP_DESIGNATED_NS_MAX + 1};
+    static const int64_t bad_us[] = {-1, INT64_MIN, INT64_MAX, QWP_DESIGNATED_US_MAX + 1};
+    struct qwp_encoded done;
+    for (size_t i = 0; i < sizeof bad_ns / sizeof bad_ns[0]; i++) {
+        ck_assert_int_eq(encode_time(QWP_TYPE_TIMESTAMP_NANOS, bad_ns[i], &done), QWP_CORRUPT);
+        ck_assert_uint_eq(done.fault.row, 33);
+        ck_assert_uint_eq(done.fault.column, 0);
+        ck_assert_int_eq(encode_time(QWP_TYPE_TIMESTAMP, bad_us[i], &done), QWP_CORRUPT);
+        ck_assert_ptr_nonnull(strstr(done.fault.what, "out of range"));
+    }
+    ck_assert_int_eq(encode_time(QWP_TYPE_TIMESTAMP_NANOS, QWP_DESIGNATED_NS_MAX, &done), QWP_OK);
+    ck_assert_int_eq(encode_time(QWP_TYPE_TIMESTAMP, QWP_DESIGNATED_US_MAX, &done), QWP_OK);
+    ck_assert_int_eq(encode_time(QWP_TYPE_TIMESTAMP, 0, &done), QWP_OK);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("encode");
@@ -200,6 +362,10 @@ int main(void)
     tcase_add_test(tcase, encode_trades_equals_captured_message);
     tcase_add_test(tcase, gorilla_buckets_give_hand_computed_bits);
     tcase_add_test(tcase, encode_nulls_equal_hand_computed_bytes);
+    tcase_add_test(tcase, symbol_code_is_the_varint);
+    tcase_add_test(tcase, encode_bad_value_names_row_and_column);
+    tcase_add_test(tcase, encode_bad_value_of_a_null_is_ignored);
+    tcase_add_test(tcase, encode_designated_out_of_range_is_refused);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

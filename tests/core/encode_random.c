@@ -1,0 +1,491 @@
+#include "tests/core/encode_random.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/qwp_bytes.h"
+#include "core/wire/qwp_message.h"
+
+uint64_t random_u64(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+uint32_t random_below(uint64_t *state, uint32_t n)
+{
+    return (uint32_t)(random_u64(state) % n);
+}
+
+/* --- dictionary ---------------------------------------------------------------------------------
+ */
+
+static char symbol_texts[RANDOM_SYMBOLS][12];
+
+static struct qwp_name symbol_text(const void *dict, uint32_t id)
+{
+    (void)dict;
+    return NAME(symbol_texts[id]);
+}
+
+void random_decoder_init(struct qwp_decoder *decoder)
+{
+    for (uint32_t id = 0; id < RANDOM_SYMBOLS; id++) {
+        snprintf(symbol_texts[id], sizeof symbol_texts[id], "s%u", id);
+    }
+    qwp_decoder_init(decoder, NULL);
+    const size_t len = QWP_HEADER_BYTES + qwp_delta_size(0, RANDOM_SYMBOLS, symbol_text, NULL);
+    unsigned char *bytes = malloc(len);
+    ck_assert_ptr_nonnull(bytes);
+    unsigned char *at = qwp_message_begin(bytes, QWP_FLAG_DELTA_DICT | QWP_FLAG_DEFER_COMMIT);
+    at = qwp_delta_put(at, 0, RANDOM_SYMBOLS, symbol_text, NULL);
+    ck_assert_uint_eq((size_t)(at - bytes), len);
+    qwp_message_finish(bytes, 0, len);
+    struct qwp_message message;
+    struct qwp_error err;
+    ck_assert_msg(qwp_decode_message(decoder, bytes, len, &message, &err) == QWP_OK, "%s",
+                  err.text);
+    free(bytes);
+}
+
+void decode_block(struct qwp_decoder *decoder, const struct fixture *f, unsigned flags, size_t len,
+                  struct qwp_table_block *block, unsigned char **message)
+{
+    unsigned char *bytes = malloc(QWP_HEADER_BYTES + 8 + len);
+    ck_assert_ptr_nonnull(bytes);
+    unsigned char *at = qwp_message_begin(
+        bytes, QWP_FLAG_DELTA_DICT | ((flags & QWP_ENCODE_GORILLA) != 0 ? QWP_FLAG_GORILLA : 0));
+    at = qwp_delta_put(at, RANDOM_SYMBOLS, 0, symbol_text, NULL);
+    memcpy(at, f->dst, len);
+    const size_t message_len = (size_t)(at - bytes) + len;
+    qwp_message_finish(bytes, 1, message_len);
+    struct qwp_message decoded;
+    struct qwp_error err;
+    ck_assert_msg(qwp_decode_message(decoder, bytes, message_len, &decoded, &err) == QWP_OK, "%s",
+                  err.text);
+    ck_assert_uint_eq(decoded.block_count, 1);
+    qwp_block_open(decoder, &decoded, 0, block);
+    *message = bytes;
+}
+
+/* --- values -------------------------------------------------------------------------------------
+ */
+
+static const uint32_t telling_ids[] = {0, 1, 126, 127, 128, 129, 255, 16382, 16383, 16384, 19999};
+
+static const char *const telling_texts[] = {
+    "",
+    "a",
+    "abcdefg",
+    "abcdefgh",
+    "0123456789abcde",
+    "0123456789abcdef",
+    "0123456789abcdef0",
+    "ž",
+    "žluťoučký 🐎",
+    "🐎",
+    "\x7f",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaž",
+    "€€€€€€€€€€€€",
+};
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+static void random_text(struct fixture_cell *cell, uint64_t *state)
+{
+    char text[600];
+    if (random_below(state, 4) != 0) {
+        const char *telling = telling_texts[random_below(state, COUNT_OF(telling_texts))];
+        fixture_set_part(cell, telling, (uint32_t)strlen(telling));
+        return;
+    }
+    const uint32_t len = random_below(state, random_below(state, 8) == 0 ? sizeof text : 70);
+    for (uint32_t i = 0; i < len; i++) {
+        text[i] = (char)('!' + random_below(state, 90));
+    }
+    fixture_set_part(cell, text, len);
+}
+
+static void random_binary(struct fixture_cell *cell, uint64_t *state)
+{
+    unsigned char bytes[200];
+    const uint32_t len = random_below(state, sizeof bytes);
+    for (uint32_t i = 0; i < len; i++) {
+        bytes[i] = (unsigned char)random_u64(state);
+    }
+    fixture_set_part(cell, bytes, len);
+}
+
+static void random_array(struct fixture_cell *cell, uint64_t *state)
+{
+    unsigned char bytes[1 + 32 * 4 + 8 * 81];
+    const bool deep = random_below(state, 16) == 0;
+    const uint32_t dimensions = deep ? 32 : 1 + random_below(state, 4);
+    uint32_t elements = 1;
+    bytes[0] = (unsigned char)dimensions;
+    for (uint32_t d = 0; d < dimensions; d++) {
+        uint32_t length = deep ? 1 : 1 + random_below(state, 3);
+        if (random_below(state, 10) == 0) {
+            length = 0; /* an empty array is a value of its own */
+        }
+        elements *= length;
+        qwp_store_u32(bytes + 1 + 4 * d, length);
+    }
+    const uint32_t header = 1 + 4 * dimensions;
+    for (uint32_t i = 0; i < elements; i++) {
+        qwp_store_u64(bytes + header + 8 * i, random_u64(state));
+    }
+    fixture_set_part(cell, bytes, header + 8 * elements);
+}
+
+static void random_symbol(struct fixture_cell *cell, const uint32_t *ids, uint32_t count,
+                          bool as_text, uint64_t *state)
+{
+    const uint32_t index = random_below(state, count);
+    qwp_store_u32(cell->fixed, index);
+    cell->symbol_id = ids[index];
+    if (as_text && random_below(state, 2) == 0) {
+        cell->symbol_id = telling_ids[random_below(state, COUNT_OF(telling_ids))];
+        const char *text = symbol_texts[cell->symbol_id];
+        fixture_set_part(cell, text, (uint32_t)strlen(text));
+    }
+}
+
+static const int64_t telling_dods[] = {
+    0,    0,    1,     -1,    63,         64,         -64,         -65,         255,
+    256,  -256, -257,  2047,  2048,       -2048,      -2049,       INT32_MAX,   INT32_MIN,
+    1000, -999, 10000, 60000, 1000000000, 2000000000, -1999999999, -2000000000,
+};
+
+/* A sequence of times, `step` of it at a time; wraps around on purpose when `any`. */
+struct clock {
+    uint64_t time;
+    uint64_t step;
+    uint32_t kind;
+};
+
+static struct clock random_clock(uint64_t *state)
+{
+    return (struct clock){UINT64_C(1700000000000000), random_below(state, 100000),
+                          random_below(state, 7)};
+}
+
+static int64_t clock_next(struct clock *clock, uint64_t *state)
+{
+    switch (clock->kind) {
+    case 0: /* steady */
+        break;
+    case 1: /* all equal */
+        clock->step = 0;
+        break;
+    case 2: /* falling */
+        clock->step = (uint64_t)0 - random_below(state, 5000);
+        break;
+    case 3: /* at the edges of the Gorilla buckets */
+        clock->step += (uint64_t)telling_dods[random_below(state, COUNT_OF(telling_dods))];
+        break;
+    case 4: /* jitter */
+        clock->step = 1000 + random_below(state, 100);
+        break;
+    case 5: /* steps beyond int32 now and then */
+        clock->step = random_below(state, 50) == 0 ? UINT64_C(10000000000) : 0;
+        break;
+    default: /* anything */
+        return (int64_t)random_u64(state);
+    }
+    clock->time += clock->step;
+    return (int64_t)clock->time;
+}
+
+static void random_cell(const struct qwp_block_column *column, struct fixture_cell *cell,
+                        struct clock *clock, uint64_t *state)
+{
+    for (uint32_t i = 0; i < sizeof cell->fixed; i += 8) {
+        qwp_store_u64(cell->fixed + i, random_u64(state));
+    }
+    switch (column->type) {
+    case QWP_TYPE_BOOLEAN:
+        cell->fixed[0] &= 1;
+        break;
+    case QWP_TYPE_TIMESTAMP:
+    case QWP_TYPE_TIMESTAMP_NANOS:
+        qwp_store_i64(cell->fixed, clock_next(clock, state));
+        break;
+    case QWP_TYPE_GEOHASH:
+        qwp_store_u64(cell->fixed, random_u64(state) >> (64 - column->parameter));
+        break;
+    case QWP_TYPE_VARCHAR:
+        random_text(cell, state);
+        break;
+    case QWP_TYPE_BINARY:
+        random_binary(cell, state);
+        break;
+    case QWP_TYPE_DOUBLE_ARRAY:
+    case QWP_TYPE_LONG_ARRAY:
+        random_array(cell, state);
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- blocks -------------------------------------------------------------------------------------
+ */
+
+static const uint8_t all_types[] = {
+    QWP_TYPE_BOOLEAN,      QWP_TYPE_BYTE,       QWP_TYPE_SHORT,
+    QWP_TYPE_INT,          QWP_TYPE_LONG,       QWP_TYPE_FLOAT,
+    QWP_TYPE_DOUBLE,       QWP_TYPE_SYMBOL,     QWP_TYPE_TIMESTAMP,
+    QWP_TYPE_DATE,         QWP_TYPE_UUID,       QWP_TYPE_LONG256,
+    QWP_TYPE_GEOHASH,      QWP_TYPE_VARCHAR,    QWP_TYPE_TIMESTAMP_NANOS,
+    QWP_TYPE_DOUBLE_ARRAY, QWP_TYPE_LONG_ARRAY, QWP_TYPE_DECIMAL64,
+    QWP_TYPE_DECIMAL128,   QWP_TYPE_DECIMAL256, QWP_TYPE_CHAR,
+    QWP_TYPE_BINARY,       QWP_TYPE_IPV4,
+};
+
+static uint8_t random_parameter(uint8_t type, uint64_t *state)
+{
+    switch (type) {
+    case QWP_TYPE_GEOHASH:
+        return (uint8_t)(1 + random_below(state, QWP_GEOHASH_BITS_MAX));
+    case QWP_TYPE_DECIMAL64:
+        return (uint8_t)random_below(state, QWP_DECIMAL64_SCALE_MAX + 1);
+    case QWP_TYPE_DECIMAL128:
+        return (uint8_t)random_below(state, QWP_DECIMAL128_SCALE_MAX + 1);
+    case QWP_TYPE_DECIMAL256:
+        return (uint8_t)random_below(state, QWP_DECIMAL256_SCALE_MAX + 1);
+    default:
+        return 0;
+    }
+}
+
+/* Columns of one type in a row are common, and what the encoder groups. */
+static uint32_t random_columns(struct qwp_block_column *columns, uint64_t *state)
+{
+    static char names[FIXTURE_COLUMNS_MAX][8];
+    const uint32_t wide = random_below(state, 12);
+    const uint32_t count =
+        wide == 0 ? random_below(state, FIXTURE_COLUMNS_MAX + 1) : 1 + random_below(state, 14);
+    uint8_t type = all_types[random_below(state, COUNT_OF(all_types))];
+    for (uint32_t c = 0; c < count; c++) {
+        if (random_below(state, 3) != 0) {
+            type = all_types[random_below(state, COUNT_OF(all_types))];
+        } else if (random_below(state, 2) == 0) {
+            type = random_below(state, 2) == 0 ? QWP_TYPE_SYMBOL : QWP_TYPE_LONG;
+        }
+        snprintf(names[c], sizeof names[c], "c%u", c);
+        columns[c] = (struct qwp_block_column){NAME(names[c]), type, random_parameter(type, state)};
+    }
+    return count;
+}
+
+static bool null_here(uint32_t kind, uint32_t row, uint32_t row_count, uint64_t *state)
+{
+    switch (kind) {
+    case 0:
+        return row == 0;
+    case 1:
+        return row == row_count - 1;
+    case 2:
+        return row == row_count / 2;
+    case 3:
+        return true;
+    case 4:
+        return random_below(state, 2) == 0;
+    case 5:
+        return random_below(state, 30) == 0;
+    default:
+        return false;
+    }
+}
+
+static void random_run(struct fixture *f, uint32_t row_count, struct clock *designated,
+                       uint64_t *state)
+{
+    bool present[FIXTURE_COLUMNS_MAX];
+    uint32_t ids[COUNT_OF(telling_ids)];
+    const bool whole = random_below(state, 2) == 0;
+    for (uint32_t c = 0; c < f->block.column_count; c++) {
+        present[c] = whole || random_below(state, 4) != 0;
+    }
+    const uint32_t id_count = 1 + random_below(state, COUNT_OF(ids));
+    for (uint32_t i = 0; i < id_count; i++) {
+        ids[i] = telling_ids[random_below(state, COUNT_OF(telling_ids))];
+    }
+    struct fixture_run *run = fixture_add_run(f, present, row_count, ids, id_count);
+    const bool symbol_text = random_below(state, 3) == 0;
+    const bool nulls = random_below(state, 3) != 0;
+    for (uint32_t c = 0; c < f->block.column_count; c++) {
+        const uint32_t null_kind = nulls ? random_below(state, 9) : 9;
+        struct clock clock = random_clock(state);
+        for (uint32_t row = 0; present[c] && row < row_count; row++) {
+            struct fixture_cell *cell = fixture_cell(f, run, row, c);
+            random_cell(&f->columns[c], cell, &clock, state);
+            if (f->columns[c].type == QWP_TYPE_SYMBOL) {
+                random_symbol(cell, ids, id_count, symbol_text, state);
+            }
+            cell->is_null = null_here(null_kind, row, row_count, state);
+        }
+    }
+    const int64_t max = f->block.designated_type == QWP_TYPE_TIMESTAMP ? QWP_DESIGNATED_US_MAX
+                                                                       : QWP_DESIGNATED_NS_MAX;
+    for (uint32_t row = 0; row < row_count; row++) {
+        const int64_t time = clock_next(designated, state);
+        run->times[row] = time < 0 ? 0 : time > max ? max : time;
+    }
+}
+
+void random_fixture(struct fixture *f, uint64_t *state)
+{
+    static const uint32_t telling_rows[] = {1,  1,  2,  3,   7,   8,   9,   15,  16,  17,
+                                            63, 64, 65, 127, 128, 129, 191, 256, 300, 1024};
+    static const uint8_t designated_types[] = {QWP_TYPE_NONE, QWP_TYPE_TIMESTAMP,
+                                               QWP_TYPE_TIMESTAMP_NANOS};
+    struct qwp_block_column columns[FIXTURE_COLUMNS_MAX];
+    const uint32_t column_count = random_columns(columns, state);
+    fixture_init(f, "random", columns, column_count,
+                 designated_types[column_count == 0 ? 1 : random_below(state, 3)]);
+    struct clock designated = random_clock(state);
+    uint32_t left = QWP_GATHER_ROWS_MAX;
+    uint32_t run_count =
+        random_below(state, 3) == 0 ? 1 + random_below(state, FIXTURE_RUNS_MAX) : 1;
+    if (column_count > 40) {
+        left = 200; /* keeps the test quick */
+    }
+    for (; run_count > 0 && left > 0; run_count--) {
+        uint32_t rows = telling_rows[random_below(state, COUNT_OF(telling_rows))];
+        rows = rows > left ? left : rows;
+        random_run(f, rows, &designated, state);
+        left -= rows;
+    }
+    fixture_build(f);
+}
+
+/* --- comparison ---------------------------------------------------------------------------------
+ */
+
+static int64_t sign_extended(const unsigned char *at, uint32_t width)
+{
+    const unsigned shift = 64 - 8 * width;
+    return (int64_t)(qwp_load_u64(at) << shift) >> shift;
+}
+
+static void check_value(const struct qwp_block_column *column, const struct fixture_cell *cell,
+                        const struct qwp_value *value)
+{
+    const uint32_t width = qwp_type_field_bytes(column->type);
+    switch (column->type) {
+    case QWP_TYPE_BOOLEAN:
+        ck_assert_int_eq(value->boolean, cell->fixed[0]);
+        break;
+    case QWP_TYPE_FLOAT:
+        ck_assert_mem_eq(&value->f32, cell->fixed, 4);
+        break;
+    case QWP_TYPE_DOUBLE:
+        ck_assert_mem_eq(&value->f64, cell->fixed, 8);
+        break;
+    case QWP_TYPE_SYMBOL:
+        ck_assert_uint_eq(value->symbol.id, cell->symbol_id);
+        break;
+    case QWP_TYPE_GEOHASH:
+        ck_assert_uint_eq(value->u64, qwp_load_u64(cell->fixed));
+        break;
+    case QWP_TYPE_CHAR:
+        ck_assert_uint_eq(value->u64, qwp_load_u16(cell->fixed));
+        break;
+    case QWP_TYPE_IPV4:
+        ck_assert_uint_eq(value->u64, qwp_load_u32(cell->fixed));
+        break;
+    case QWP_TYPE_UUID:
+    case QWP_TYPE_LONG256:
+    case QWP_TYPE_DECIMAL64:
+    case QWP_TYPE_DECIMAL128:
+    case QWP_TYPE_DECIMAL256:
+        ck_assert_uint_eq(value->bytes.len, width);
+        ck_assert_mem_eq(value->bytes.at, cell->fixed, width);
+        break;
+    case QWP_TYPE_VARCHAR:
+    case QWP_TYPE_BINARY:
+        ck_assert_uint_eq(value->bytes.len, cell->part_len);
+        ck_assert_mem_eq(value->bytes.at, cell->part, cell->part_len);
+        break;
+    case QWP_TYPE_DOUBLE_ARRAY:
+    case QWP_TYPE_LONG_ARRAY:
+        ck_assert_uint_eq(value->array.dimensions, cell->part[0]);
+        ck_assert_mem_eq(value->array.lengths, cell->part + 1, 4 * value->array.dimensions);
+        ck_assert_uint_eq(1 + 4 * value->array.dimensions + 8 * value->array.element_count,
+                          cell->part_len);
+        ck_assert_mem_eq(value->array.elements, cell->part + 1 + 4 * value->array.dimensions,
+                         8 * value->array.element_count);
+        break;
+    default:
+        ck_assert_int_eq(value->i64, sign_extended(cell->fixed, width));
+        break;
+    }
+}
+
+static void check_column(const struct fixture *f, const struct qwp_decoder *decoder,
+                         const struct qwp_column *column, uint32_t index)
+{
+    struct qwp_cursor cursor;
+    struct qwp_value value;
+    qwp_cursor_init(&cursor, decoder, column);
+    for (uint32_t r = 0; r < f->block.run_count; r++) {
+        const struct fixture_run *run = &f->runs[r];
+        const uint16_t field = run->field_of_column[index];
+        for (uint32_t row = 0; row < run->row_count; row++) {
+            ck_assert(qwp_cursor_next(&cursor, &value));
+            const struct fixture_cell *cell =
+                field == QWP_NO_FIELD ? NULL
+                                      : &run->cells[(size_t)row * run->shape->column_count + field];
+            ck_assert_int_eq(value.null, cell == NULL || cell->is_null);
+            if (!value.null) {
+                check_value(&f->columns[index], cell, &value);
+            }
+        }
+    }
+    ck_assert(!qwp_cursor_next(&cursor, &value));
+}
+
+static void check_times(const struct fixture *f, const struct qwp_decoder *decoder,
+                        const struct qwp_column *column)
+{
+    struct qwp_cursor cursor;
+    struct qwp_value value;
+    qwp_cursor_init(&cursor, decoder, column);
+    for (uint32_t r = 0; r < f->block.run_count; r++) {
+        for (uint32_t row = 0; row < f->runs[r].row_count; row++) {
+            ck_assert(qwp_cursor_next(&cursor, &value));
+            ck_assert(!value.null);
+            ck_assert_int_eq(value.i64, f->runs[r].times[row]);
+        }
+    }
+}
+
+void check_decoded(const struct fixture *f, const struct qwp_decoder *decoder,
+                   const struct qwp_table_block *block)
+{
+    const bool designated = f->block.designated_type != QWP_TYPE_NONE;
+    ck_assert_uint_eq(block->row_count, f->block.row_count);
+    ck_assert_uint_eq(block->column_count, f->block.column_count + designated);
+    for (uint32_t c = 0; c < f->block.column_count; c++) {
+        const struct qwp_column *column = &block->columns[c];
+        ck_assert_uint_eq(column->type, f->columns[c].type);
+        ck_assert_uint_eq(column->name.len, f->columns[c].name.len);
+        ck_assert_mem_eq(column->name.text, f->columns[c].name.text, column->name.len);
+        ck_assert_uint_eq(column->parameter, f->columns[c].parameter);
+        check_column(f, decoder, column, c);
+        ck_assert(column->bitmap == NULL || column->value_count < column->row_count);
+    }
+    if (designated) {
+        ck_assert_ptr_eq(block->designated, &block->columns[f->block.column_count]);
+        ck_assert_uint_eq(block->designated->type, f->block.designated_type);
+        check_times(f, decoder, block->designated);
+    } else {
+        ck_assert_ptr_null(block->designated);
+    }
+}

@@ -1,0 +1,197 @@
+/* Aim: whatever rows go in come out of the decoder, and whatever a hostile process does to their
+ * records, the encoder stays within its memory and says QWP_OK only of messages a server takes.
+ * Method: random blocks from a printed seed, encoded into a destination of exactly the bound, with
+ * every record an allocation of its own size; bytes flipped in records; a thread that scribbles
+ * over them. Best under the address sanitizer.
+ * The scribbling test is a data race on purpose and means nothing to the thread sanitizer. */
+#include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/qwp_record_layout.h"
+#include "tests/core/encode_random.h"
+
+enum { ROUNDS = 60, MUTATION_ROUNDS = 40, MUTATIONS = 40, SCRIBBLE_ROUNDS = 8, SCRIBBLES = 60 };
+
+/* QWP_TEST_ROUNDS times as many rounds. */
+static uint64_t rounds(uint64_t usual)
+{
+    const char *given = getenv("QWP_TEST_ROUNDS");
+    return given != NULL ? usual * strtoull(given, NULL, 0) : usual;
+}
+
+static uint64_t first_seed(void)
+{
+    const char *given = getenv("QWP_TEST_SEED");
+    const uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
+    printf("QWP_TEST_SEED=%llu\n", (unsigned long long)seed);
+    fflush(stdout);
+    return seed;
+}
+
+static void expect_ok(enum qwp_result result, const struct qwp_encoded *done, uint64_t seed)
+{
+    ck_assert_msg(result == QWP_OK, "seed %llu: row %u, column %u: %s", (unsigned long long)seed,
+                  done->fault.row, done->fault.column, done->fault.what);
+}
+
+START_TEST(encode_then_decode_gives_rows_back)
+{
+    struct qwp_decoder decoder;
+    random_decoder_init(&decoder);
+    const uint64_t seed = first_seed();
+    for (uint64_t round = 0; round < rounds(ROUNDS); round++) {
+        uint64_t state = seed + round;
+        struct fixture f;
+        random_fixture(&f, &state);
+        for (unsigned flags = 0; flags <= QWP_ENCODE_GORILLA; flags++) {
+            struct qwp_encoded done;
+            expect_ok(fixture_encode(&f, flags, &done), &done, seed + round);
+            ck_assert_uint_eq(done.table_count, 1);
+            struct qwp_table_block block;
+            unsigned char *message;
+            decode_block(&decoder, &f, flags, done.len, &block, &message);
+            check_decoded(&f, &decoder, &block);
+            free(message);
+        }
+        fixture_free(&f);
+    }
+    qwp_decoder_fini(&decoder);
+}
+END_TEST
+
+static void flip_somewhere(struct fixture *f, uint64_t *state)
+{
+    const uint32_t row = random_below(state, f->block.row_count);
+    const uint32_t off = random_below(state, f->record_bytes[row]);
+    f->records[row][off] ^= (unsigned char)(1u << random_below(state, 8));
+}
+
+/* Encodes and, when that says QWP_OK, decodes; whether it did. */
+static bool encode_and_decode(struct fixture *f, struct qwp_decoder *decoder)
+{
+    struct qwp_encoded done = {.fault = {UINT32_MAX, UINT32_MAX, NULL}};
+    const enum qwp_result result = fixture_encode(f, QWP_ENCODE_GORILLA, &done);
+    if (result != QWP_OK) {
+        ck_assert_int_eq(result, QWP_CORRUPT);
+        ck_assert_uint_lt(done.fault.row, f->block.row_count);
+        ck_assert_uint_le(done.fault.column, f->block.column_count);
+        ck_assert_ptr_nonnull(done.fault.what);
+        return false;
+    }
+    struct qwp_table_block block;
+    unsigned char *message;
+    decode_block(decoder, f, QWP_ENCODE_GORILLA, done.len, &block, &message);
+    free(message);
+    return true;
+}
+
+START_TEST(encode_of_flipped_records_is_refused_or_decodes)
+{
+    struct qwp_decoder decoder;
+    random_decoder_init(&decoder);
+    const uint64_t seed = first_seed();
+    uint32_t good = 0;
+    uint32_t refused = 0;
+    for (uint64_t round = 0; round < rounds(MUTATION_ROUNDS); round++) {
+        uint64_t state = seed + round;
+        struct fixture f;
+        random_fixture(&f, &state);
+        for (uint32_t i = 0; i < MUTATIONS; i++) {
+            flip_somewhere(&f, &state);
+            if (encode_and_decode(&f, &decoder)) {
+                good++;
+            } else {
+                refused++;
+                i += 8; /* it mostly stays broken */
+            }
+        }
+        fixture_free(&f);
+    }
+    printf("flipped: %u decoded, %u refused\n", good, refused);
+    ck_assert_uint_gt(good, 0);
+    ck_assert_uint_gt(refused, 0);
+    qwp_decoder_fini(&decoder);
+}
+END_TEST
+
+struct scribbler {
+    struct fixture *f;
+    unsigned char **pristine;
+    uint64_t state;
+    _Atomic bool stop;
+};
+
+/* Breaks a few bytes of a record, and a little later puts the record right again. */
+static void *scribble(void *context)
+{
+    struct scribbler *s = context;
+    while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
+        const uint32_t row = random_below(&s->state, s->f->block.row_count);
+        for (uint32_t i = 0; i < 8; i++) {
+            const uint32_t off = random_below(&s->state, s->f->record_bytes[row]);
+            s->f->records[row][off] = (unsigned char)random_u64(&s->state);
+        }
+        memcpy(s->f->records[row], s->pristine[row], s->f->record_bytes[row]);
+    }
+    return NULL;
+}
+
+START_TEST(encode_while_records_change_is_refused_or_decodes)
+{
+    struct qwp_decoder decoder;
+    random_decoder_init(&decoder);
+    const uint64_t seed = first_seed();
+    uint32_t good = 0;
+    uint32_t refused = 0;
+    for (uint64_t round = 0; round < rounds(SCRIBBLE_ROUNDS); round++) {
+        uint64_t state = seed + round;
+        struct fixture f;
+        random_fixture(&f, &state);
+        struct scribbler scribbler = {.f = &f, .state = state};
+        scribbler.pristine = calloc(f.block.row_count, sizeof *scribbler.pristine);
+        for (uint32_t row = 0; row < f.block.row_count; row++) {
+            scribbler.pristine[row] = malloc(f.record_bytes[row]);
+            memcpy(scribbler.pristine[row], f.records[row], f.record_bytes[row]);
+        }
+        pthread_t thread;
+        ck_assert_int_eq(pthread_create(&thread, NULL, scribble, &scribbler), 0);
+        for (uint32_t i = 0; i < SCRIBBLES; i++) {
+            if (encode_and_decode(&f, &decoder)) {
+                good++;
+            } else {
+                refused++;
+            }
+        }
+        atomic_store_explicit(&scribbler.stop, true, memory_order_relaxed);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        for (uint32_t row = 0; row < f.block.row_count; row++) {
+            free(scribbler.pristine[row]);
+        }
+        free(scribbler.pristine);
+        fixture_free(&f);
+    }
+    printf("scribbled: %u decoded, %u refused\n", good, refused);
+    qwp_decoder_fini(&decoder);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("encode_random");
+    TCase *tcase = tcase_create("encode_random");
+    tcase_set_timeout(tcase, 240);
+    tcase_add_test(tcase, encode_then_decode_gives_rows_back);
+    tcase_add_test(tcase, encode_of_flipped_records_is_refused_or_decodes);
+    tcase_add_test(tcase, encode_while_records_change_is_refused_or_decodes);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
