@@ -368,6 +368,17 @@ enum qwp_result qwp_conf_parse_file(struct qwp_conf *conf, const char *path, str
     return result;
 }
 
+static const char *conf_from_env(void)
+{
+    const char *text = getenv(QWP_CONF_ENV);
+    return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
+bool qwp_conf_is_given(const char *text, const char *path)
+{
+    return text != NULL || path != NULL || conf_from_env() != NULL;
+}
+
 enum qwp_result qwp_conf_load(struct qwp_conf *conf, const char *text, const char *path,
                               struct qwp_error *err)
 {
@@ -380,8 +391,8 @@ enum qwp_result qwp_conf_load(struct qwp_conf *conf, const char *text, const cha
     if (path != NULL) {
         return qwp_conf_parse_file(conf, path, err);
     }
-    const char *from_env = getenv(QWP_CONF_ENV);
-    if (from_env == NULL || from_env[0] == '\0') {
+    const char *from_env = conf_from_env();
+    if (from_env == NULL) {
         return qwp_fail(err, QWP_INVALID, 0,
                         "no connect string: give --conf 'ws::addr=HOST:PORT;', --conf-file FILE, "
                         "or set " QWP_CONF_ENV);

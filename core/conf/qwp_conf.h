@@ -112,6 +112,8 @@ QWP_MUST_USE enum qwp_result qwp_conf_parse_file(struct qwp_conf *conf, const ch
  * not given). QWP_INVALID when both or none of them are there. */
 QWP_MUST_USE enum qwp_result qwp_conf_load(struct qwp_conf *conf, const char *text,
                                            const char *path, struct qwp_error *err);
+/* Whether any of these is there. */
+bool qwp_conf_is_given(const char *text, const char *path);
 /* Wipes and frees. A zeroed struct is fine. */
 void qwp_conf_fini(struct qwp_conf *conf);
 

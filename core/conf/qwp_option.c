@@ -83,10 +83,53 @@ static bool read_size(const char *text, uint64_t *bytes)
     return true;
 }
 
+static bool read_duration(const char *text, uint64_t *ns)
+{
+    static const struct {
+        const char *unit;
+        uint64_t ns;
+    } units[] = {{"ns", 1}, {"us", QWP_NS_PER_US}, {"ms", QWP_NS_PER_MS}, {"s", QWP_NS_PER_S}};
+    const char *unit;
+    uint64_t number;
+    if (!read_digits(text, &number, &unit)) {
+        return false;
+    }
+    if (number == 0 && *unit == '\0') {
+        *ns = 0;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(unit, units[i].unit) == 0) {
+            return !__builtin_mul_overflow(number, units[i].ns, ns);
+        }
+    }
+    return false;
+}
+
 static bool read_number(const char *text, uint64_t *number)
 {
     const char *end;
     return read_digits(text, number, &end) && *end == '\0';
+}
+
+static bool read_by_kind(uint8_t kind, const char *text, uint64_t *number)
+{
+    switch (kind) {
+    case QWP_OPTION_SIZE:
+        return read_size(text, number);
+    case QWP_OPTION_DURATION:
+        return read_duration(text, number);
+    default:
+        return read_number(text, number);
+    }
+}
+
+/* What one of the given unit is in the field. */
+static int64_t kind_scale(uint8_t kind)
+{
+    return kind == QWP_OPTION_MILLIS   ? QWP_NS_PER_MS
+           : kind == QWP_OPTION_MICROS ? QWP_NS_PER_US
+                                       : 1;
 }
 
 /* The largest value that the field can hold, in the unit in which it is given. */
@@ -95,14 +138,7 @@ static uint64_t number_max(const struct qwp_option *option)
     if (option->max != 0) {
         return option->max;
     }
-    switch (option->kind) {
-    case QWP_OPTION_MILLIS:
-        return (QWP_NEVER_NS - 1) / QWP_NS_PER_MS;
-    case QWP_OPTION_MICROS:
-        return (QWP_NEVER_NS - 1) / QWP_NS_PER_US;
-    default:
-        return INT64_MAX;
-    }
+    return (uint64_t)((QWP_NEVER_NS - 1) / kind_scale(option->kind));
 }
 
 static const char *number_noun(uint8_t kind)
@@ -114,6 +150,8 @@ static const char *number_noun(uint8_t kind)
         return "a whole number of milliseconds";
     case QWP_OPTION_MICROS:
         return "a whole number of microseconds";
+    case QWP_OPTION_DURATION:
+        return "a time such as 0, 200us, 1ms or 2s";
     default:
         return "a whole number";
     }
@@ -122,8 +160,6 @@ static const char *number_noun(uint8_t kind)
 static enum qwp_result set_number(const struct qwp_option *option, void *field, const char *value,
                                   struct qwp_error *err)
 {
-    const bool is_time = option->kind == QWP_OPTION_MILLIS || option->kind == QWP_OPTION_MICROS;
-    const int64_t unit_ns = option->kind == QWP_OPTION_MILLIS ? QWP_NS_PER_MS : QWP_NS_PER_US;
     uint64_t number = 0;
     if ((option->flags & QWP_OPTION_NONE_IS_NEVER) != 0 && strcmp(value, "none") == 0) {
         *(int64_t *)field = QWP_NEVER_NS;
@@ -132,9 +168,7 @@ static enum qwp_result set_number(const struct qwp_option *option, void *field, 
     const bool off = (option->flags & QWP_OPTION_OFF_IS_ZERO) != 0 && strcmp(value, "off") == 0;
     const bool below = (option->flags & QWP_OPTION_UNSIGNED_CLAMP) != 0 && strcmp(value, "-1") == 0;
     if (!off && !below) {
-        const bool readable = option->kind == QWP_OPTION_SIZE ? read_size(value, &number)
-                                                              : read_number(value, &number);
-        if (!readable) {
+        if (!read_by_kind(option->kind, value, &number)) {
             return refuse(option, value, number_noun(option->kind), err);
         }
         if (number < option->min || number > number_max(option)) {
@@ -144,11 +178,9 @@ static enum qwp_result set_number(const struct qwp_option *option, void *field, 
             return refuse(option, value, range, err);
         }
     }
-    if (is_time) {
-        *(int64_t *)field = (int64_t)number * unit_ns;
-    } else {
-        *(uint64_t *)field = number;
-    }
+    /* Counts and sizes are uint64_t, times int64_t; within its bound a number is the same in both.
+     */
+    *(uint64_t *)field = number * (uint64_t)kind_scale(option->kind);
     return QWP_OK;
 }
 
@@ -205,6 +237,7 @@ enum qwp_result qwp_option_set(const struct qwp_option *option, void *base, cons
     case QWP_OPTION_SIZE:
     case QWP_OPTION_MILLIS:
     case QWP_OPTION_MICROS:
+    case QWP_OPTION_DURATION:
         return set_number(option, field, value, err);
     case QWP_OPTION_CHOICE:
         return set_choice(option, field, value, err);
@@ -259,6 +292,8 @@ static const char *value_name(const struct qwp_option *option)
         return "MS";
     case QWP_OPTION_MICROS:
         return "US";
+    case QWP_OPTION_DURATION:
+        return "TIME";
     default:
         return "TEXT";
     }

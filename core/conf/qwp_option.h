@@ -23,6 +23,7 @@ enum qwp_option_kind {
     QWP_OPTION_SIZE,     /* uint64_t, bytes: 4096, 64k, 4mb, 10g, 1t */
     QWP_OPTION_MILLIS,   /* int64_t, ns: given in ms */
     QWP_OPTION_MICROS,   /* int64_t, ns: given in us */
+    QWP_OPTION_DURATION, /* int64_t, ns: 0, 500ns, 200us, 1ms, 2s */
     QWP_OPTION_CHOICE,   /* uint8_t: index into `choices` */
     QWP_OPTION_ACTION,   /* bool, set by being there: takes no value (command line only) */
     QWP_OPTION_OWN,      /* its owner reads it: no field */

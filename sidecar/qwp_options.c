@@ -1,0 +1,227 @@
+#include "sidecar/qwp_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/conf/qwp_option.h"
+#include "ipc/qwp_rendezvous.h"
+
+static const char *const threading_choices[] = {"shared", "dedicated", NULL};
+static const char *const idle_choices[] = {"park", "spin", NULL};
+static const char *const doorbell_choices[] = {"auto", "fence", "fifo", NULL};
+static const char *const log_level_choices[] = {"debug", "info", "warn", "error", NULL};
+
+#define FIELD(name) (uint16_t) offsetof(struct qwp_options, name)
+
+#define OPTION(name_, kind_, field, initial, about, ...)                                           \
+    {                                                                                              \
+        .name = name_, .kind = kind_, .off = FIELD(field), .value_default = initial,               \
+        .help = about, __VA_ARGS__                                                                 \
+    }
+#define ACTION(name_, field, about)                                                                \
+    {                                                                                              \
+        .name = name_, .kind = QWP_OPTION_ACTION, .off = FIELD(field), .help = about               \
+    }
+#define CHOICE(name_, field, list, initial, about)                                                 \
+    OPTION(name_, QWP_OPTION_CHOICE, field, initial, about, .choices = list)
+
+/* Rows that several commands share. */
+#define ROW_HELP ACTION("help", help, "this text")
+#define ROW_JSON ACTION("json", json, "one JSON object instead of text")
+#define ROW_CONF                                                                                   \
+    OPTION("conf", QWP_OPTION_TEXT, conf, NULL, "connect string; else $" QWP_CONF_ENV,             \
+           .flags = QWP_OPTION_SECRET, .value_name = "STRING")
+#define ROW_CONF_FILE                                                                              \
+    OPTION("conf-file", QWP_OPTION_TEXT, conf_file, NULL,                                          \
+           "file holding the connect string, over lines if you like", .value_name = "FILE")
+#define ROW_RINGS                                                                                  \
+    OPTION("rings", QWP_OPTION_TEXT, rings_dir, NULL,                                              \
+           "directory shared with producers [$" QWP_RINGS_ENV " or " QWP_RENDEZVOUS_DIR_DEFAULT    \
+           "]",                                                                                    \
+           .value_name = "DIR")
+#define ROW_NAME                                                                                   \
+    OPTION("name", QWP_OPTION_TEXT, name, NULL,                                                    \
+           "instance, a directory below that [$" QWP_INSTANCE_ENV                                  \
+           " or " QWP_RENDEZVOUS_NAME_DEFAULT "]",                                                 \
+           .value_name = "NAME")
+
+static const struct qwp_option run_table[] = {
+    ROW_CONF,
+    ROW_CONF_FILE,
+    ROW_RINGS,
+    ROW_NAME,
+    ACTION("accept-any-dir", accept_any_dir,
+           "take a rings directory that the safety checks refuse, and warn"),
+    CHOICE("threading", threading, threading_choices, "shared",
+           "one thread for all, or one each for intake and sending"),
+    CHOICE("idle", idle, idle_choices, "park",
+           "with nothing to do: sleep at no cost, or busy-poll for the lowest latency"),
+    OPTION("linger", QWP_OPTION_DURATION, linger_ns, "1ms",
+           "longest wait for more rows before a batch is sent; 0: none",
+           .max = 60 * UINT64_C(1000000000)),
+    OPTION("linger-us", QWP_OPTION_MICROS, linger_ns, NULL, "the same in microseconds",
+           .max = 60 * UINT64_C(1000000)),
+    OPTION("batch-rows", QWP_OPTION_COUNT, batch_rows_max, "10000",
+           "rows at which a batch is sent without waiting", .min = 1, .max = 1000000),
+    OPTION("batch-bytes", QWP_OPTION_SIZE, batch_bytes_max, "1m",
+           "bytes at which a batch is sent without waiting", .min = 1, .max = UINT64_C(16) << 20),
+    OPTION("producers-max", QWP_OPTION_COUNT, producers_max, "1024",
+           "most producers attached at a time", .min = 1, .max = 65536),
+    OPTION("ring-bytes-max", QWP_OPTION_SIZE, ring_bytes_max, "256m",
+           "largest ring taken from a producer", .min = QWP_RING_DATA_BYTES_MIN,
+           .max = QWP_RING_DATA_BYTES_MAX),
+    CHOICE("doorbell", doorbell, doorbell_choices, "auto",
+           "how producers wake a sleeping sidecar: membarrier and futex where they work (auto), "
+           "a fence in each publish (fence), or a FIFO (fifo)"),
+    CHOICE("log-level", log_level, log_level_choices, "info", "least level to log, to stderr"),
+    ROW_HELP,
+};
+
+static const struct qwp_option status_table[] = {
+    ROW_RINGS,
+    ROW_NAME,
+    ROW_JSON,
+    ACTION("watch", watch, "go on until interrupted, with rates; on a terminal a live screen"),
+    OPTION("interval", QWP_OPTION_DURATION, interval_ns, "1s", "between two looks of --watch",
+           .min = 1000000, .max = 3600 * UINT64_C(1000000000)),
+    ROW_HELP,
+};
+
+static const struct qwp_option check_table[] = {
+    ROW_CONF,
+    ROW_CONF_FILE,
+    ROW_RINGS,
+    ROW_NAME,
+    ROW_JSON,
+    OPTION("timeout", QWP_OPTION_DURATION, timeout_ns, "5s", "longest wait for one server",
+           .min = 1000000, .max = 3600 * UINT64_C(1000000000)),
+    ROW_HELP,
+};
+
+static const struct {
+    const struct qwp_option *table;
+    size_t count;
+    const char *usage;
+} commands[] = {
+    [QWP_COMMAND_RUN] = {run_table, sizeof run_table / sizeof run_table[0],
+                         "Usage: qwp-sidecar run --conf 'ws::addr=HOST:PORT;' [OPTIONS]\n"
+                         "Takes rows from the rings of local producers and sends them to QuestDB.\n"
+                         "SIGTERM sends what is there and stops, a second one stops at once; the "
+                         "exit code is 0\nwhen everything was acknowledged. SIGHUP reads secrets "
+                         "again.\n"},
+    [QWP_COMMAND_STATUS] = {status_table, sizeof status_table / sizeof status_table[0],
+                            "Usage: qwp-sidecar status [OPTIONS]\n"
+                            "Shows the sidecar of an instance and its producers. The exit code is "
+                            "0 when one runs there,\n3 when none does.\n"},
+    [QWP_COMMAND_CHECK] = {check_table, sizeof check_table / sizeof check_table[0],
+                           "Usage: qwp-sidecar check [--conf STRING] [OPTIONS]\n"
+                           "Tells what works here before anything runs: kernel features, rings "
+                           "directory, limits, and\nthe servers when a connect string is given. "
+                           "The exit code is 1 when something fails.\n"},
+};
+
+/* Whether `word` is "--<name of option>", perhaps with "=value": then *value is behind the '=' or
+ * NULL. */
+static const struct qwp_option *match(enum qwp_command command, const char *word,
+                                      const char **value)
+{
+    char name[64];
+    const size_t len = strcspn(word, "=");
+    if (len < 3 || len >= sizeof name || strncmp(word, "--", 2) != 0) {
+        return NULL;
+    }
+    memcpy(name, word + 2, len - 2);
+    name[len - 2] = '\0';
+    *value = word[len] == '=' ? word + len + 1 : NULL;
+    return qwp_option_find(commands[command].table, commands[command].count, name);
+}
+
+static enum qwp_result refuse_word(const char *word, struct qwp_error *err)
+{
+    /* What follows an '=' may be a secret. */
+    char name[64];
+    const size_t len = strcspn(word, "=");
+    const size_t kept = len < sizeof name ? len : sizeof name - 1;
+    memcpy(name, word, kept);
+    name[kept] = '\0';
+    return qwp_fail(err, QWP_INVALID, 0, "%s '%s': --help lists the options",
+                    word[0] == '-' ? "unknown option" : "unexpected argument", qwp_show(name).text);
+}
+
+/* Reads one option at argv[*index] and leaves *index behind it. */
+static enum qwp_result parse_one(struct qwp_options *options, enum qwp_command command, int argc,
+                                 char *const *argv, int *index, struct qwp_error *err)
+{
+    const char *word = argv[(*index)++];
+    const char *value = NULL;
+    const struct qwp_option *option =
+        match(command, strcmp(word, "-h") == 0 ? "--help" : word, &value);
+    if (option == NULL) {
+        return refuse_word(word, err);
+    }
+    const bool is_action = option->kind == QWP_OPTION_ACTION;
+    if (is_action && value != NULL) {
+        return qwp_fail(err, QWP_INVALID, 0, "--%s: takes no value", option->name);
+    }
+    if (!is_action && value == NULL && *index < argc) {
+        value = argv[(*index)++];
+    }
+    if (!is_action && (value == NULL || value[0] == '\0')) {
+        return qwp_fail(err, QWP_INVALID, 0, "--%s: needs a value", option->name);
+    }
+    const enum qwp_result result = qwp_option_set(option, options, value, err);
+    if (result != QWP_OK) {
+        qwp_error_prefix(err, "command line");
+    }
+    return result;
+}
+
+static const char *given_or(const char *given, const char *env, const char *fallback)
+{
+    if (given != NULL) {
+        return given;
+    }
+    const char *from_env = getenv(env);
+    return from_env != NULL && from_env[0] != '\0' ? from_env : fallback;
+}
+
+enum qwp_result qwp_options_parse(struct qwp_options *options, enum qwp_command command, int argc,
+                                  char *const *argv, struct qwp_error *err)
+{
+    struct qwp_options parsed = {0};
+    qwp_option_set_defaults(commands[command].table, commands[command].count, &parsed);
+    for (int index = 0; index < argc;) {
+        const enum qwp_result result = parse_one(&parsed, command, argc, argv, &index, err);
+        if (result != QWP_OK) {
+            return result;
+        }
+    }
+    parsed.rings_dir = given_or(parsed.rings_dir, QWP_RINGS_ENV, QWP_RENDEZVOUS_DIR_DEFAULT);
+    parsed.name = given_or(parsed.name, QWP_INSTANCE_ENV, QWP_RENDEZVOUS_NAME_DEFAULT);
+    *options = parsed;
+    return QWP_OK;
+}
+
+static uint64_t lower(uint64_t own, uint64_t asked)
+{
+    return asked != 0 && asked < own ? asked : own;
+}
+
+void qwp_options_bound(struct qwp_options *options, const struct qwp_conf *conf)
+{
+    options->batch_rows_max = lower(options->batch_rows_max, conf->flush_rows_max);
+    options->batch_bytes_max = lower(options->batch_bytes_max, conf->flush_bytes_max);
+    options->linger_ns =
+        (int64_t)lower((uint64_t)options->linger_ns, (uint64_t)conf->flush_wait_ns_max);
+}
+
+void qwp_options_describe(enum qwp_command command, FILE *out)
+{
+    fputs(commands[command].usage, out);
+    fputs("\nOptions, with their defaults:\n", out);
+    qwp_option_describe(commands[command].table, commands[command].count, "--", out);
+    if (command != QWP_COMMAND_STATUS) {
+        fputc('\n', out);
+        qwp_conf_describe(out);
+    }
+}

@@ -1,0 +1,62 @@
+/* qwp_options: the command line of qwp-sidecar, read once into one struct.
+ *
+ * Each command has a table of its options, from which parsing, defaults and --help come. A value
+ * follows its option or an '=': --rings DIR, --rings=DIR.
+ *
+ * Ownership: texts are those of argv, the environment or literals, and live as long as these.
+ * Errors:    QWP_INVALID with the option and what is wrong with it. */
+#ifndef QWP_OPTIONS_H
+#define QWP_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/conf/qwp_conf.h"
+#include "core/qwp_error.h"
+
+#define QWP_RINGS_ENV    "QWP_RINGS"
+#define QWP_INSTANCE_ENV "QWP_INSTANCE"
+
+enum qwp_command { QWP_COMMAND_RUN = 0, QWP_COMMAND_STATUS = 1, QWP_COMMAND_CHECK = 2 };
+
+enum qwp_threading { QWP_THREADING_SHARED = 0, QWP_THREADING_DEDICATED = 1 };
+enum qwp_idle { QWP_IDLE_PARK = 0, QWP_IDLE_SPIN = 1 };
+enum qwp_doorbell { QWP_DOORBELL_AUTO = 0, QWP_DOORBELL_FENCE = 1, QWP_DOORBELL_FIFO = 2 };
+
+struct qwp_options {
+    bool help;
+    const char *conf;      /* NULL: not given */
+    const char *conf_file; /* NULL: not given */
+    const char *rings_dir; /* --rings, else $QWP_RINGS, else QWP_RENDEZVOUS_DIR_DEFAULT */
+    const char *name;      /* --name, else $QWP_INSTANCE, else QWP_RENDEZVOUS_NAME_DEFAULT */
+
+    /* run */
+    bool accept_any_dir; /* a rings directory that the safety checks refuse */
+    uint8_t threading;   /* enum qwp_threading */
+    uint8_t idle;        /* enum qwp_idle */
+    uint8_t doorbell;    /* enum qwp_doorbell */
+    uint8_t log_level;   /* enum qwp_log_level */
+    int64_t linger_ns;
+    uint64_t batch_rows_max;
+    uint64_t batch_bytes_max;
+    uint64_t producers_max;
+    uint64_t ring_bytes_max;
+
+    /* status, check */
+    bool json;
+    bool watch;
+    int64_t interval_ns;
+    int64_t timeout_ns;
+};
+
+/* Reads argv[0..argc), what follows the command. */
+QWP_MUST_USE enum qwp_result qwp_options_parse(struct qwp_options *options,
+                                               enum qwp_command command, int argc,
+                                               char *const *argv, struct qwp_error *err);
+/* Lowers linger and batch bounds to what the connect string's auto_flush_* keys ask for. */
+void qwp_options_bound(struct qwp_options *options, const struct qwp_conf *conf);
+/* What --help says. */
+void qwp_options_describe(enum qwp_command command, FILE *out);
+
+#endif

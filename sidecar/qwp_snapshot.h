@@ -1,0 +1,102 @@
+/* qwp_snapshot: one look at a sidecar's control file, copied and cleaned, for status.
+ *
+ * Trust: every value was written by another process. Counts are bounded by the file's size, texts
+ *        are cut, terminated and free of control characters. Values of one look need not agree
+ *        with each other to the row. */
+#ifndef QWP_SNAPSHOT_H
+#define QWP_SNAPSHOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/qwp_error.h"
+#include "ipc/qwp_control_layout.h"
+
+/* id, field of struct qwp_control_header (and key in JSON). */
+#define QWP_SIDECAR_COUNTERS(X)                                                                    \
+    X(ROWS_STORED, rows_stored)                                                                    \
+    X(ROWS_ACKED, rows_acked)                                                                      \
+    X(ROWS_REJECTED, rows_rejected)                                                                \
+    X(FRAMES_PUBLISHED, frames_published)                                                          \
+    X(FRAMES_SENT, frames_sent)                                                                    \
+    X(FRAMES_ACKED, frames_acked)                                                                  \
+    X(BYTES_STORED, bytes_stored)                                                                  \
+    X(BYTES_WAITING, bytes_waiting)                                                                \
+    X(BYTES_SENT, bytes_sent)                                                                      \
+    X(STORE_BYTES, store_bytes)                                                                    \
+    X(CONNECTS, connects)                                                                          \
+    X(DISCONNECTS, disconnects)                                                                    \
+    X(SERVER_ERRORS, server_errors)                                                                \
+    X(WAKEUPS, wakeups)                                                                            \
+    X(STALLS, stalls)
+
+/* The same of struct qwp_control_producer. */
+#define QWP_PRODUCER_COUNTERS(X)                                                                   \
+    X(ROWS_PUBLISHED, rows_published)                                                              \
+    X(ROWS_STORED, rows_stored)                                                                    \
+    X(ROWS_ACKED, rows_acked)                                                                      \
+    X(ROWS_REJECTED, rows_rejected)                                                                \
+    X(ROWS_DROPPED, rows_dropped)                                                                  \
+    X(BYTES_WAITING, bytes_waiting)                                                                \
+    X(RING_BYTES, ring_bytes)
+
+enum {
+#define COUNTER_ID(id, field) QWP_SIDECAR_##id,
+    QWP_SIDECAR_COUNTERS(COUNTER_ID)
+#undef COUNTER_ID
+        QWP_SIDECAR_COUNTER_COUNT
+};
+enum {
+#define COUNTER_ID(id, field) QWP_PRODUCER_##id,
+    QWP_PRODUCER_COUNTERS(COUNTER_ID)
+#undef COUNTER_ID
+        QWP_PRODUCER_COUNTER_COUNT
+};
+extern const char *const qwp_sidecar_counter_names[QWP_SIDECAR_COUNTER_COUNT];
+extern const char *const qwp_producer_counter_names[QWP_PRODUCER_COUNTER_COUNT];
+
+struct qwp_snapshot_producer {
+    uint32_t slot; /* index in the control file: with `pid` the same producer in the next look */
+    uint32_t pid;
+    uint32_t uid;
+    uint32_t state; /* enum qwp_ring_state, or anything */
+    uint64_t counters[QWP_PRODUCER_COUNTER_COUNT];
+    char name[QWP_RING_NAME_BYTES];
+    char file_name[128];
+    char reason[QWP_RING_REASON_BYTES];
+};
+
+struct qwp_snapshot {
+    int64_t taken_ns;    /* monotonic */
+    bool has_control;    /* a sidecar has run here */
+    bool is_live;        /* and runs now */
+    uint64_t ring_count; /* ring files there, attached or not */
+    uint64_t gen;
+    uint32_t sidecar_pid;
+    uint32_t state;      /* enum qwp_sidecar_state, or anything */
+    uint32_t connection; /* enum qwp_connection_state, or anything */
+    uint32_t bell_mode;  /* enum qwp_bell_mode, or anything */
+    int64_t started_us;  /* wall time */
+    int64_t connected_us;
+    uint64_t counters[QWP_SIDECAR_COUNTER_COUNT];
+    char version[32];
+    char endpoint[QWP_CONTROL_TEXT_BYTES];
+    char last_error[QWP_CONTROL_TEXT_BYTES];
+    struct qwp_snapshot_producer *producers; /* owned */
+    size_t producer_count;
+};
+
+/* Looks at instance `name` below `dir` without making or changing anything there. No directory or
+ * no control file is QWP_OK with has_control false. QWP_INVALID, QWP_CORRUPT: a control file that
+ * is not understood; QWP_IO: no permission, for one. Fini what is no longer needed. */
+QWP_MUST_USE enum qwp_result qwp_snapshot_take(struct qwp_snapshot *snapshot, const char *dir,
+                                               const char *name, struct qwp_error *err);
+/* A zeroed one is fine. */
+void qwp_snapshot_fini(struct qwp_snapshot *snapshot);
+
+/* The producer of `producer` in an older look, or NULL. */
+const struct qwp_snapshot_producer *qwp_snapshot_find(const struct qwp_snapshot *before,
+                                                      const struct qwp_snapshot_producer *producer);
+
+#endif
