@@ -92,7 +92,8 @@ struct qwp_session_options {
 QWP_MUST_USE enum qwp_result qwp_session_open(struct qwp_session **out,
                                               const struct qwp_session_options *options,
                                               struct qwp_error *err);
-/* Drops the connection without a word to the callbacks, waits for its operations, frees. */
+/* Drops the connection without a word to the callbacks, waits for its operations (running the loop,
+ * so not from one of its callbacks), frees. NULL is fine. */
 void qwp_session_close(struct qwp_session *session);
 
 /* Starts a connection (none may be on its way or up); up() or down() follows. `host` is for SNI,
@@ -101,8 +102,10 @@ QWP_MUST_USE enum qwp_result qwp_session_connect(struct qwp_session *session,
                                                  const struct sockaddr *address, socklen_t len,
                                                  const char *host, uint16_t port,
                                                  struct qwp_error *err);
-/* A WebSocket close (1000), TLS close_notify, read to the end (bounded by `grace_ns`), then down().
- */
+/* A WebSocket close (1000), after the message under way; those not begun are dropped. When the
+ * server has answered it, or does not soon: TLS close_notify and the end of our stream. The
+ * server's is read to its end (bounded by `grace_ns`), then comes down(). Idle or going down:
+ * nothing. */
 void qwp_session_disconnect(struct qwp_session *session, int64_t grace_ns);
 
 /* Queues one message. QWP_OK: taken, *sequence is its wire sequence; the bytes are borrowed until
@@ -110,6 +113,13 @@ void qwp_session_disconnect(struct qwp_session *session, int64_t grace_ns);
  * not up. */
 QWP_MUST_USE enum qwp_result qwp_session_send(struct qwp_session *session, const void *message,
                                               size_t len, int64_t *sequence);
+
+/* Queues a ping now, if up: with durable acks pending a server is made to flush them so. */
+void qwp_session_ping(struct qwp_session *session);
+
+/* Reads tls_roots again, for the next connect. On failure the old ones stay. */
+QWP_MUST_USE enum qwp_result qwp_session_reload_tls(struct qwp_session *session,
+                                                    struct qwp_error *err);
 
 /* Counters since open, for status and metrics. */
 struct qwp_session_counters {
