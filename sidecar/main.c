@@ -7,8 +7,9 @@
 #include "sidecar/qwp_check.h"
 #include "sidecar/qwp_options.h"
 #include "sidecar/qwp_status.h"
-#if __has_include("sidecar/qwp_daemon.h")
-#include "sidecar/qwp_daemon.h"
+#define DAEMON_HEADER "sidecar/qwp_daemon.h"
+#if __has_include(DAEMON_HEADER)
+#include DAEMON_HEADER
 #else
 static int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *conf)
 {
