@@ -57,7 +57,9 @@ build() {
     if cmake -S . -B "$dir" -G Ninja "${launcher[@]}" "$@" >"$log" 2>&1 &&
         cmake --build "$dir" -j "$jobs" >>"$log" 2>&1; then
         note passed "build of $dir"
-        grep -q 'warning:' "$log" && notes+=("warnings in $log")
+        while read -r line; do
+            notes+=("$line")
+        done < <(grep 'warning:' "$log" | sort -u | head -n 20)
         return 0
     fi
     tail -n 60 "$log"
