@@ -95,6 +95,12 @@ void sidecar_open(struct sidecar *sidecar, enum qwp_bell_mode mode, bool fence)
     ASSERT_OK(qwp_bell_rx_open(&sidecar->bell, fixture_dir_fd, &sidecar->control, &fixture_err));
 }
 
+void sidecar_park(struct sidecar *sidecar, bool lingering)
+{
+    const bool sure = qwp_bell_park(&sidecar->bell, lingering);
+    (void)sure;
+}
+
 void sidecar_close(struct sidecar *sidecar)
 {
     qwp_bell_rx_close(&sidecar->bell);

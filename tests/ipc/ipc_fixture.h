@@ -44,6 +44,7 @@ struct sidecar {
     struct qwp_bell_rx bell;
 };
 void sidecar_open(struct sidecar *sidecar, enum qwp_bell_mode mode, bool fence);
+void sidecar_park(struct sidecar *sidecar, bool lingering); /* sure or not */
 void sidecar_close(struct sidecar *sidecar);
 
 /* Remembers the names it is called with. */

@@ -157,7 +157,7 @@ START_TEST(control_file_bytes_are_golden)
     struct sidecar sidecar;
     sidecar_open(&sidecar, QWP_BELL_FUTEX, true);
     ck_assert(!qwp_bell_is_parked(&sidecar.bell));
-    (void)qwp_bell_park(&sidecar.bell, true);
+    sidecar_park(&sidecar, true);
     unsigned char bytes[4096];
     read_at(QWP_CONTROL_FILE, 0, bytes, sizeof bytes);
     static const unsigned char start[24] = {'Q', 'C', 'O', 'N', 'T', 'R',  'L', '1', 1, 0, 0, 0,
