@@ -1,0 +1,61 @@
+"""Starts and stops qwp-sink for tests."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+
+class Sink:
+    """A running sink on a free port; use with `with`. `directory` gets its files."""
+
+    def __init__(self, program, directory, *arguments):
+        self.directory = str(directory)
+        os.makedirs(self.directory, exist_ok=True)
+        port_file = os.path.join(self.directory, "port")
+        if os.path.exists(port_file):
+            os.unlink(port_file)
+        self.process = subprocess.Popen(
+            [program, "--listen", "127.0.0.1:0", "--port-file", port_file, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if os.environ.get("SINK_QUIET") else None,
+            text=True,
+        )
+        deadline = time.monotonic() + 60
+        while not os.path.exists(port_file):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                raise RuntimeError("qwp-sink did not start: %s" % self.process.wait())
+            time.sleep(0.01)
+        with open(port_file) as file:
+            self.port = int(file.read())
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def summary(self):
+        self.process.stdin.write("summary\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def stop(self):
+        """SIGTERM; the last summary. Fails when the sink does not end cleanly."""
+        self.process.send_signal(signal.SIGTERM)
+        out, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, self.process.returncode
+        return json.loads(out.splitlines()[-1])
+
+    def rows(self, name="rows"):
+        with open(self.path(name)) as file:
+            return [json.loads(line) for line in file]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            pipe.close()
