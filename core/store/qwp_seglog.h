@@ -2,8 +2,8 @@
  * when acknowledged. Files as on the store-and-forward page.
  *
  * Threads:  three roles, each one thread at a time, or all the same one: writer (reserve, persist,
- *           publish, abandon), reader (next, rewind, ack), keeper (maintain, flush). They share:
- *           sync[seglog.published]  writer -> reader: frames below published_count are whole
+ *           finish, publish, abandon), reader (next, rewind, ack), keeper (maintain, flush). They
+ * share: sync[seglog.published]  writer -> reader: frames below published_count are whole
  *           sync[seglog.acked]      reader -> keeper: frames below acked_count are settled
  *           sync[seglog.head]       reader -> keeper: no cursor goes back before this segment
  *           sync[seglog.next]       writer -> reader, keeper: a sealed segment and its successor
@@ -29,6 +29,7 @@
 #include "core/qwp_sys.h"
 #include "core/store/qwp_dict.h"
 #include "core/store/qwp_durability.h"
+#include "core/store/qwp_slow.h"
 
 struct qwp_seglog;
 
@@ -42,7 +43,8 @@ struct qwp_seglog_options {
     bool payload_crc;     /* false only where the files never outlive the host (tmpfs) */
     uint32_t symbols_max; /* dictionary bounds */
     uint64_t symbol_bytes_max;
-    const struct qwp_sys *sys; /* kept; NULL: the real one */
+    const struct qwp_sys *sys;   /* kept; NULL: the real one */
+    const struct qwp_slow *slow; /* kept; NULL: slow operations run at once, in small steps */
 };
 
 /* Locks the slot, recovers it (frames, manifest, watermark, dictionary), readies a spare.
@@ -52,6 +54,24 @@ QWP_MUST_USE enum qwp_result qwp_seglog_open(struct qwp_seglog **out,
                                              const struct qwp_seglog_options *options,
                                              struct qwp_error *err);
 void qwp_seglog_close(struct qwp_seglog *log); /* keeps everything on disk; NULL is fine */
+
+/* What recovery found, for the log of the program and for qwp_cursors. Valid until close. */
+struct qwp_seglog_recovery {
+    unsigned char slot_uuid[16]; /* of this slot, made with it */
+    uint64_t first_fsn;          /* base of the first segment */
+    uint64_t next_fsn;           /* last frame + 1 */
+    uint32_t last_witness;       /* of frame next_fsn - 1; 0 when that is not on disk any more */
+    uint64_t frames_waiting;     /* not acknowledged */
+    uint32_t segments_sealed;
+    uint64_t torn_bytes;          /* zeroed behind the last frame */
+    uint64_t deferred_frames_cut; /* an unfinished group at the end */
+    uint32_t sealed_residue;      /* sealed segments with something behind their frames, zeroed */
+    uint32_t files_set_aside;     /* "<name>.corrupt" now */
+    uint32_t symbols;             /* recovered */
+    uint32_t symbols_healed;      /* of these, brought by frames because the file lacked them */
+    bool watermark_refused;       /* it was beyond the last frame: everything is sent again */
+};
+const struct qwp_seglog_recovery *qwp_seglog_recovered(const struct qwp_seglog *log);
 
 /* The slot's dictionary, recovered. Intern into it as writer; persist with the next frame. */
 struct qwp_dict *qwp_seglog_dict(struct qwp_seglog *log);
@@ -67,13 +87,16 @@ QWP_MUST_USE enum qwp_result qwp_seglog_reserve(struct qwp_seglog *log, size_t b
  * Call before the publish of the frame whose delta carries them. On failure (QWP_AGAIN, QWP_IO)
  * nothing that uses them may be published; a later call tries again. */
 QWP_MUST_USE enum qwp_result qwp_seglog_persist_dict(struct qwp_seglog *log, struct qwp_error *err);
-/* Publishes the first `len` bytes of the reservation (> 0) as the next frame: length and payload,
- * CRC last. `touched` (>= len): how far the reservation may have been written; what lies between is
- * zeroed, since other clients append there without looking. */
-void qwp_seglog_publish(struct qwp_seglog *log, size_t len, size_t touched, uint64_t *fsn);
+/* The first `len` bytes (> 0) of the reservation are the frame: stores its length and computes its
+ * CRC. Nothing is published. `touched` (>= len): how far the reservation may have been written;
+ * what lies between is zeroed, since other clients append there without looking. *witness (NULL:
+ * not wanted) tells this frame from others that might get its FSN; see qwp_cursors.h. */
+void qwp_seglog_finish(struct qwp_seglog *log, size_t len, size_t touched, uint32_t *witness);
+/* Publishes the finished reservation as the next frame, CRC last, and returns its FSN. */
+uint64_t qwp_seglog_publish(struct qwp_seglog *log);
 /* FSN that the next publish will get. */
 uint64_t qwp_seglog_next_fsn(const struct qwp_seglog *log);
-/* Gives the reservation up; `touched` as above. No-op without one. */
+/* Gives the reservation up, finished or not; `touched` as above. No-op without one. */
 void qwp_seglog_abandon(struct qwp_seglog *log, size_t touched);
 
 /* Reader. Where the sender stands; plain data, starts at the first unacknowledged frame. */
@@ -103,13 +126,16 @@ struct qwp_seglog_stats {
     uint64_t bytes_total;   /* charged to the budget */
     uint64_t bytes_waiting; /* payload bytes published and not acknowledged */
     uint32_t segments_active, segments_sealed, segments_spare;
-    uint64_t rotations, rotations_without_spare, recycled;
+    uint64_t rotations, rotations_without_spare, recycled; /* since open */
+    uint64_t sync_failures;                                /* since open */
+    uint64_t synced_count; /* frames below it are on disk for certain (PERIODIC; else 0) */
 };
 void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out);
 
 /* Keeper. One bounded step (<= 200 us of its own work where the system calls allow): spares, trim,
  * recycling in 64 KiB steps, syncs, watermark. *more: call again soon; *next_ns: when something is
- * due by time (QWP_NEVER_NS: nothing until publish or ack move). */
+ * due by time (QWP_NEVER_NS: nothing until publish or ack move, or until the operation that was
+ * passed to options.slow is done). */
 void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int64_t *next_ns);
 /* Writes the watermark and, with PERIODIC, syncs everything now: for a shutdown. */
 QWP_MUST_USE enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err);

@@ -1,0 +1,75 @@
+/* qwp_make: how a segment becomes ready for use, step by step: a new one, or one that was
+ * acknowledged and is used again.
+ *
+ *   new       open "<name>.new", allocate, map, populate, header, sync, rename, sync directory
+ *   recycled  rename to "<name>.new", zero, header, sync, rename, sync directory
+ *
+ * So no client ever sees a half-made segment. The header of a ready one carries a base that no
+ * frame will have; the writer puts the right one when it takes it.
+ *
+ * Threads:  one at a time: the keeper, or the writer that makes one for itself.
+ * Progress: each step is bounded; slow ones are handed out as an operation. */
+#ifndef QWP_MAKE_H
+#define QWP_MAKE_H
+
+#include "core/store/qwp_segment.h"
+#include "core/store/qwp_slow.h"
+
+#define QWP_SPARE_BASE UINT64_C(0x7fffffffffffffff) /* of a segment that is not in use yet */
+
+enum { QWP_MAKE_ZERO_STEP_BYTES = 64 * 1024 };
+
+/* Where segments live. */
+struct qwp_make_place {
+    const struct qwp_sys *sys;
+    int dir_fd;
+    bool durable;        /* a host crash counts: sync what must be */
+    uint64_t step_bytes; /* of allocating and populating; 0: not cut */
+};
+
+enum qwp_make_step {
+    QWP_MAKE_IDLE = 0,
+    QWP_MAKE_ALLOCATE,
+    QWP_MAKE_MAP,
+    QWP_MAKE_POPULATE,
+    QWP_MAKE_ZERO,
+    QWP_MAKE_HEADER,
+    QWP_MAKE_SYNC,
+    QWP_MAKE_RENAME,
+    QWP_MAKE_SYNC_DIR,
+    QWP_MAKE_READY,
+};
+
+struct qwp_make {
+    struct qwp_segment *segment; /* owned until taken */
+    enum qwp_make_step step;
+    uint8_t flags;
+    uint64_t old_end_off;  /* how far a recycled one was written */
+    struct qwp_slow_op op; /* of the present step */
+    bool op_out;           /* handed out, result not looked at yet */
+    int error;             /* of the step that failed */
+    const char *what;      /* ditto: "reserve space for", ... */
+};
+
+/* Starts a new one; `number` names the file. On failure nothing is left. QWP_IO, QWP_NOMEM. */
+QWP_MUST_USE enum qwp_result qwp_make_new(struct qwp_make *make, const struct qwp_make_place *place,
+                                          uint64_t number, uint64_t bytes, uint8_t flags,
+                                          struct qwp_error *err);
+/* Starts on an acknowledged segment, which it takes. After a failure `segment` is the caller's
+ * again and as it was. */
+QWP_MUST_USE enum qwp_result qwp_make_again(struct qwp_make *make,
+                                            const struct qwp_make_place *place,
+                                            struct qwp_segment *segment, uint8_t flags,
+                                            struct qwp_error *err);
+/* One step. Returns QWP_OK when the segment is ready (take it from make->segment), QWP_AGAIN when
+ * there is more: with make->op_out the caller runs make->op first. QWP_IO, QWP_NOMEM: failed, see
+ * err; then qwp_make_undo(). */
+QWP_MUST_USE enum qwp_result
+qwp_make_step(struct qwp_make *make, const struct qwp_make_place *place, struct qwp_error *err);
+/* Throws the half-made segment away, file and all. */
+void qwp_make_undo(struct qwp_make *make, const struct qwp_make_place *place);
+
+/* Unmaps, closes and frees; the file stays. NULL is fine. */
+void qwp_segment_free(struct qwp_segment *segment, const struct qwp_sys *sys);
+
+#endif

@@ -1,0 +1,159 @@
+/* qwp_seglog_impl: what the parts of the segment log share: qwp_seglog.c (writer, reader),
+ * qwp_seglog_keeper.c, qwp_seglog_recover.c, qwp_seglog_open.c. Nobody else includes it.
+ *
+ * The chain: segments linked by `next` in FSN order.
+ *
+ *   keep.oldest ... keep.trimmed_to ... head ......... active
+ *   |- being removed -|- manifest due -|- not acked ----|
+ *
+ * Only the writer links at the end, only the keeper unlinks at the front, and never past `head`,
+ * which only the reader moves. */
+#ifndef QWP_SEGLOG_IMPL_H
+#define QWP_SEGLOG_IMPL_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+
+#include "core/store/qwp_dict_file.h"
+#include "core/store/qwp_make.h"
+#include "core/store/qwp_manifest.h"
+#include "core/store/qwp_seglog.h"
+
+enum {
+    QWP_SEGLOG_SHARE_BYTES = 128, /* two cache lines: the prefetcher pulls them in pairs */
+    QWP_SEGLOG_SPARES_MAX = 8,    /* a power of two */
+    QWP_SEGLOG_RETRY_NS = 100 * 1000 * 1000,
+};
+
+struct qwp_seglog_writer {
+    struct qwp_segment *active;
+    uint64_t sealed_bytes; /* of the segment before it, when that was sealed by us */
+    uint64_t next_fsn;
+    size_t room; /* of the open reservation; 0: none */
+    size_t len;  /* once finished; 0: not finished */
+    uint32_t crc;
+    uint64_t published_bytes;
+    int64_t retry_ns; /* no segment is made in place before that: the last try failed */
+    struct qwp_error retry_error;
+    struct qwp_dict_file dict_file;
+};
+
+struct qwp_seglog_reader {
+    struct qwp_seglog_cursor acked; /* at the first frame that is not acknowledged */
+    uint64_t acked_bytes;
+};
+
+enum qwp_seglog_job {
+    QWP_JOB_NONE = 0,
+    QWP_JOB_MAKE,        /* a spare, new or again */
+    QWP_JOB_TRIM,        /* manifest head before segments go */
+    QWP_JOB_DROP,        /* unlink one */
+    QWP_JOB_NOTE_ACTIVE, /* sync headers of new segments, then the manifest */
+    QWP_JOB_SYNC,        /* dictionary, frames, manifest, watermark */
+};
+
+struct qwp_seglog_keeper {
+    struct qwp_segment *oldest;
+    struct qwp_segment *trimmed_to; /* segments before it may go */
+    struct qwp_segment *noted_to;   /* headers up to it are on disk */
+    struct qwp_segment *synced_to;  /* frames of those before it are on disk */
+    enum qwp_seglog_job job;
+    uint32_t job_step;
+    struct qwp_segment *job_segment;
+    uint64_t job_count; /* published when a sync began */
+    bool op_out;
+    struct qwp_slow_op op;
+    struct qwp_make make;
+    int64_t retry_ns; /* after a failure nothing new is begun before that */
+    uint32_t spares_wanted;
+    uint64_t rotations_seen;
+    int64_t rotation_ns; /* when they were seen */
+    int64_t sync_due_ns;
+    uint32_t dict_synced; /* appends */
+    uint64_t synced_count;
+    struct qwp_dual watermark;
+    uint64_t watermark_count; /* acked_count that it stands for */
+};
+
+struct qwp_seglog {
+    /* const after open */
+    const struct qwp_sys *sys;
+    struct qwp_slow slow;
+    struct qwp_make_place place;
+    int lock_fd;
+    uint8_t segment_flags;
+    uint64_t segment_bytes;
+    uint64_t total_bytes_max;
+    bool periodic;
+    int64_t sync_interval_ns;
+    struct qwp_dict *dict;
+    struct qwp_seglog_recovery recovery;
+    char dir[256]; /* for messages; cut at the front if need be */
+
+    /* writer: intake. Private. */
+    alignas(QWP_SEGLOG_SHARE_BYTES) struct qwp_seglog_writer w;
+    /* writer: the log's writer. readers: any. sync[seglog.published]: frames below it are whole. */
+    alignas(QWP_SEGLOG_SHARE_BYTES) _Atomic uint64_t published_count;
+    /* writer: the log's writer. readers: any. relaxed, figures only. */
+    _Atomic uint64_t published_bytes;
+    _Atomic uint64_t rotations;
+    _Atomic uint64_t rotations_without_spare;
+
+    /* writer: sender. Private. */
+    alignas(QWP_SEGLOG_SHARE_BYTES) struct qwp_seglog_reader r;
+    /* writer: sender. readers: any. sync[seglog.acked]: frames below it are settled. */
+    alignas(QWP_SEGLOG_SHARE_BYTES) _Atomic uint64_t acked_count;
+    /* writer: sender. reader: keeper. sync[seglog.head]: the reader is done with segments before.
+     */
+    _Atomic(struct qwp_segment *) head;
+    /* writer: sender. readers: any. relaxed. */
+    _Atomic uint64_t acked_bytes;
+
+    /* writer: keeper. Private. */
+    alignas(QWP_SEGLOG_SHARE_BYTES) struct qwp_seglog_keeper k;
+    /* writer: keeper. readers: any. relaxed. */
+    _Atomic uint64_t recycled;
+    _Atomic uint64_t disposed; /* sealed segments that left the chain */
+    _Atomic uint64_t sync_failures;
+    _Atomic uint64_t synced_fsn_count;
+
+    /* Spares, a queue. sync[seglog.spare]: places below spare_tail hold ready segments (writer:
+     * keeper); places below spare_head may be used again (writer: the log's writer). */
+    alignas(QWP_SEGLOG_SHARE_BYTES) _Atomic uint32_t spare_tail;
+    struct qwp_segment *spares[QWP_SEGLOG_SPARES_MAX];
+    alignas(QWP_SEGLOG_SHARE_BYTES) _Atomic uint32_t spare_head;
+
+    /* writers: keeper and the log's writer, by atomic read-modify-write only: bytes of all segment
+     * files. Each adds before it makes one and subtracts after one is gone. relaxed: no memory
+     * hangs on it. */
+    alignas(QWP_SEGLOG_SHARE_BYTES) _Atomic uint64_t charged;
+    _Atomic uint64_t next_number; /* of a file; likewise */
+    struct qwp_manifest manifest; /* keeper and writer, see there */
+};
+
+/* Adds `bytes` to what is charged unless that would pass the budget. */
+bool qwp_seglog_charge(struct qwp_seglog *log, uint64_t bytes);
+void qwp_seglog_uncharge(struct qwp_seglog *log, uint64_t bytes);
+
+/* Makes a segment here and now; it is charged already. */
+enum qwp_result qwp_seglog_make_now(struct qwp_seglog *log, uint64_t bytes, uint8_t flags,
+                                    struct qwp_segment **out, struct qwp_error *err);
+
+/* The segment that holds frame `fsn`, from `segment` on; fsn < published_count or just behind. */
+static inline struct qwp_segment *qwp_seglog_find(struct qwp_segment *segment, uint64_t fsn)
+{
+    for (;;) {
+        /* sync[seglog.next] acquire: pairs with the release in the writer's rotation. */
+        struct qwp_segment *next = atomic_load_explicit(&segment->next, memory_order_acquire);
+        if (next == NULL || next->base > fsn) {
+            return segment;
+        }
+        segment = next;
+    }
+}
+
+/* Fills in everything that open has not; the slot is locked. On failure close() undoes it. */
+enum qwp_result qwp_seglog_recover(struct qwp_seglog *log, const struct qwp_seglog_options *options,
+                                   struct qwp_error *err);
+
+#endif

@@ -1,0 +1,511 @@
+/* The keeper's half of the segment log: one bounded step a call, one slow operation at a time. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/qwp_assert.h"
+#include "core/qwp_clock.h"
+#include "core/qwp_crash.h"
+#include "core/store/qwp_seglog_impl.h"
+
+enum {
+    ROTATION_FAST_NS = 1000 * 1000 * 1000, /* closer together than that: keep more spares */
+    SPARES_BUDGET_PART = 4,                /* spares take at most this part of the budget */
+};
+
+static struct qwp_segment *next_of(struct qwp_segment *segment)
+{
+    /* sync[seglog.next] acquire: pairs with the release in rotate_to(). */
+    return atomic_load_explicit(&segment->next, memory_order_acquire);
+}
+
+static void count_up(_Atomic uint64_t *counter)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+static void job_begin(struct qwp_seglog *log, enum qwp_seglog_job job)
+{
+    log->k.job = job;
+    log->k.job_step = 0;
+    log->k.op_out = false;
+}
+
+static void job_end(struct qwp_seglog *log)
+{
+    log->k.job = QWP_JOB_NONE;
+}
+
+static void job_failed(struct qwp_seglog *log, int64_t now_ns)
+{
+    log->k.job = QWP_JOB_NONE;
+    log->k.retry_ns = now_ns + QWP_SEGLOG_RETRY_NS;
+}
+
+static void op_start(struct qwp_seglog *log, struct qwp_slow_op op)
+{
+    log->k.op = op;
+    log->k.op_out = true;
+    log->slow.submit(log->slow.owner, &log->k.op);
+}
+
+/* --- spares --- */
+
+static uint32_t spare_count(const struct qwp_seglog *log)
+{
+    /* sync[seglog.spare] acquire: pairs with the release in the writer's spare_take(). */
+    return atomic_load_explicit(&log->spare_tail, memory_order_relaxed) -
+           atomic_load_explicit(&log->spare_head, memory_order_acquire);
+}
+
+static void spare_put(struct qwp_seglog *log, struct qwp_segment *segment)
+{
+    const uint32_t tail = atomic_load_explicit(&log->spare_tail, memory_order_relaxed);
+    log->spares[tail % QWP_SEGLOG_SPARES_MAX] = segment;
+    /* sync[seglog.spare] release: the segment is complete. */
+    atomic_store_explicit(&log->spare_tail, tail + 1, memory_order_release);
+}
+
+/* One spare at rest; as many more as rotations came since the last look when they come fast. */
+static void spares_adapt(struct qwp_seglog *log, int64_t now_ns)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    const uint64_t rotations = atomic_load_explicit(&log->rotations, memory_order_relaxed);
+    const uint64_t fresh = rotations - k->rotations_seen;
+    if (fresh == 0) {
+        return;
+    }
+    const bool fast = fresh > 1 || now_ns - k->rotation_ns < ROTATION_FAST_NS;
+    const uint64_t budget = log->total_bytes_max / SPARES_BUDGET_PART / log->segment_bytes;
+    uint64_t wanted = fast ? k->spares_wanted + fresh : 1;
+    if (wanted > budget) {
+        wanted = budget;
+    }
+    if (wanted > QWP_SEGLOG_SPARES_MAX / 2) {
+        wanted = QWP_SEGLOG_SPARES_MAX / 2;
+    }
+    k->spares_wanted = wanted < 1 ? 1 : (uint32_t)wanted;
+    k->rotations_seen = rotations;
+    k->rotation_ns = now_ns;
+}
+
+/* The oldest segment leaves the chain; it is acknowledged and the manifest knows. */
+static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    struct qwp_segment *segment = k->oldest;
+    QWP_ASSERT(segment != k->trimmed_to);
+    k->oldest = next_of(segment);
+    if (k->noted_to == segment) {
+        QWP_ASSERT(!log->place.durable); /* job_choose() notes before it trims */
+        k->noted_to = k->oldest;
+    }
+    if (k->synced_to == segment) {
+        k->synced_to = k->oldest; /* nothing of it needs to be on disk any more */
+    }
+    count_up(&log->disposed);
+    return segment;
+}
+
+static bool recycle_begin(struct qwp_seglog *log, int64_t now_ns)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    /* Popped only on success, and making takes its link. */
+    struct qwp_segment *segment = k->oldest;
+    struct qwp_segment *next = next_of(segment);
+    if (qwp_make_again(&k->make, &log->place, segment, log->segment_flags, NULL) != QWP_OK) {
+        job_failed(log, now_ns);
+        return false;
+    }
+    atomic_store_explicit(&segment->next, next, memory_order_relaxed);
+    (void)oldest_pop(log);
+    atomic_store_explicit(&segment->next, NULL, memory_order_relaxed);
+    job_begin(log, QWP_JOB_MAKE);
+    return true;
+}
+
+static bool make_begin(struct qwp_seglog *log, int64_t now_ns)
+{
+    if (!qwp_seglog_charge(log, log->segment_bytes)) {
+        return false;
+    }
+    const uint64_t number = atomic_fetch_add_explicit(&log->next_number, 1, memory_order_relaxed);
+    if (qwp_make_new(&log->k.make, &log->place, number, log->segment_bytes, log->segment_flags,
+                     NULL) != QWP_OK) {
+        qwp_seglog_uncharge(log, log->segment_bytes);
+        job_failed(log, now_ns);
+        return false;
+    }
+    job_begin(log, QWP_JOB_MAKE);
+    return true;
+}
+
+static void make_step(struct qwp_seglog *log, int64_t now_ns)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    struct qwp_error err;
+    const bool again = k->make.old_end_off != 0;
+    const enum qwp_result result = qwp_make_step(&k->make, &log->place, &err);
+    if (result == QWP_AGAIN) {
+        if (k->make.op_out) {
+            log->slow.submit(log->slow.owner, &k->make.op);
+        }
+        return;
+    }
+    if (result != QWP_OK) {
+        const uint64_t bytes = k->make.segment->bytes;
+        qwp_make_undo(&k->make, &log->place);
+        qwp_seglog_uncharge(log, bytes);
+        job_failed(log, now_ns);
+        return;
+    }
+    if (again) {
+        count_up(&log->recycled);
+    }
+    spare_put(log, k->make.segment);
+    k->make = (struct qwp_make){0};
+    job_end(log);
+    QWP_CRASH_POINT("keeper.spare");
+}
+
+/* --- trimming --- */
+
+/* The manifest must be on disk without a segment before that segment goes. */
+static void trim_step(struct qwp_seglog *log, int64_t now_ns)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    if (k->job_step == 0) {
+        /* sync[seglog.head] acquire: pairs with the release in qwp_seglog_ack(). */
+        k->job_segment = atomic_load_explicit(&log->head, memory_order_acquire);
+        k->job_step = qwp_manifest_set_head(&log->manifest, k->job_segment->base) ? 2 : 1;
+        QWP_CRASH_POINT("trim.manifest");
+        return;
+    }
+    if (k->job_step == 1) {
+        k->job_step = qwp_manifest_write(&log->manifest) ? 2 : 1;
+        return;
+    }
+    if (k->job_step == 2 && log->place.durable) {
+        op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_SYNC, .fd = log->manifest.dual.fd});
+        k->job_step = 3;
+        return;
+    }
+    if (k->job_step == 3 && k->op.error != 0) {
+        /* The kernel may call the page clean now, so the next try writes it again. */
+        count_up(&log->sync_failures);
+        job_failed(log, now_ns);
+        return;
+    }
+    k->trimmed_to = k->job_segment;
+    job_end(log);
+    QWP_CRASH_POINT("trim.committed");
+}
+
+static void drop_step(struct qwp_seglog *log, int64_t now_ns)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    if (k->job_step == 0) {
+        op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_UNLINK,
+                                           .fd = log->place.dir_fd,
+                                           .name = k->oldest->name});
+        k->job_step = 1;
+        return;
+    }
+    if (k->op.error != 0 && k->op.error != ENOENT) {
+        job_failed(log, now_ns); /* it stays charged and is tried again */
+        return;
+    }
+    QWP_CRASH_POINT("trim.unlinked");
+    struct qwp_segment *segment = oldest_pop(log);
+    const uint64_t bytes = segment->bytes;
+    qwp_segment_free(segment, log->sys);
+    qwp_seglog_uncharge(log, bytes);
+    job_end(log);
+}
+
+/* --- syncs --- */
+
+static void fd_close(struct qwp_seglog *log, struct qwp_segment *segment)
+{
+    if (segment->fd >= 0) {
+        log->sys->close(segment->fd);
+        segment->fd = -1;
+    }
+}
+
+/* After a rotation: header of the new segment, then the manifest that names it. */
+static void note_step(struct qwp_seglog *log, int64_t now_ns)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    if (k->op_out) {
+        k->op_out = false;
+        if (k->op.error != 0) {
+            count_up(&log->sync_failures);
+            if (k->job_step == 1) {
+                k->job_segment->suspect = true;
+            } else {
+                (void)qwp_manifest_write(&log->manifest);
+                job_failed(log, now_ns);
+                return;
+            }
+        }
+        if (k->job_step == 1) {
+            struct qwp_segment *before = k->noted_to;
+            k->noted_to = k->job_segment;
+            if (!log->periodic) {
+                fd_close(log, before);
+            }
+        } else {
+            job_end(log);
+            return;
+        }
+    }
+    struct qwp_segment *next = next_of(k->noted_to);
+    if (next != NULL) {
+        k->job_segment = next;
+        k->job_step = 1;
+        op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_SYNC, .fd = next->fd});
+        return;
+    }
+    k->job_step = 2;
+    op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_SYNC, .fd = log->manifest.dual.fd});
+}
+
+static void watermark_put(struct qwp_seglog *log)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    const uint64_t acked = qwp_seglog_acked_count(log);
+    if (acked == k->watermark_count) {
+        return;
+    }
+    qwp_dual_put(&k->watermark, (int64_t)acked - 1, 0);
+    k->watermark_count = acked;
+    QWP_CRASH_POINT("keeper.watermark");
+}
+
+enum sync_step { SYNC_DICT = 0, SYNC_SEGMENTS, SYNC_MANIFEST, SYNC_WATERMARK, SYNC_END };
+
+/* A failed sync is never taken for done later: the level is not claimed for that segment. */
+static void sync_judge(struct qwp_seglog *log)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    const bool failed = k->op.error != 0;
+    if (failed) {
+        count_up(&log->sync_failures);
+    }
+    switch (k->job_step) {
+    case SYNC_DICT:
+        if (failed) {
+            k->dict_synced--; /* due again */
+        }
+        k->job_step = SYNC_SEGMENTS;
+        return;
+    case SYNC_SEGMENTS: {
+        struct qwp_segment *segment = k->job_segment;
+        struct qwp_segment *next = next_of(segment);
+        segment->suspect = segment->suspect || failed;
+        if (next == NULL || next->base >= k->job_count) {
+            k->job_step = SYNC_MANIFEST;
+        } else {
+            k->synced_to = k->job_segment = next;
+            fd_close(log, segment);
+        }
+        return;
+    }
+    case SYNC_MANIFEST:
+        if (failed) {
+            (void)qwp_manifest_write(&log->manifest);
+        }
+        k->job_step = SYNC_WATERMARK;
+        return;
+    case SYNC_WATERMARK:
+        if (failed) {
+            k->watermark_count = UINT64_MAX; /* written again */
+        }
+        k->job_step = SYNC_END;
+        return;
+    }
+}
+
+/* Frames below it are on disk: up to the first segment whose sync failed. */
+static void synced_claim(struct qwp_seglog *log)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    uint64_t claim = k->job_count;
+    for (struct qwp_segment *segment = k->oldest; segment != NULL; segment = next_of(segment)) {
+        if (segment->suspect && segment->base < claim) {
+            claim = segment->base;
+            break;
+        }
+    }
+    if (claim > k->synced_count) {
+        k->synced_count = claim;
+        atomic_store_explicit(&log->synced_fsn_count, claim, memory_order_relaxed);
+    }
+}
+
+static void sync_step(struct qwp_seglog *log)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    if (k->op_out) {
+        k->op_out = false;
+        sync_judge(log);
+    }
+    struct qwp_slow_op op = {.kind = QWP_SLOW_SYNC};
+    switch (k->job_step) {
+    case SYNC_DICT: {
+        const uint32_t appends =
+            atomic_load_explicit(&log->w.dict_file.appends, memory_order_relaxed);
+        k->job_count = qwp_seglog_published_count(log);
+        k->job_segment = k->synced_to;
+        if (appends == k->dict_synced) {
+            k->job_step = SYNC_SEGMENTS;
+            return;
+        }
+        k->dict_synced = appends;
+        op.fd = log->w.dict_file.fd;
+        break;
+    }
+    case SYNC_SEGMENTS:
+        op.fd = k->job_segment->fd;
+        break;
+    case SYNC_MANIFEST:
+        op.fd = log->manifest.dual.fd;
+        break;
+    case SYNC_WATERMARK:
+        watermark_put(log);
+        op.fd = k->watermark.fd;
+        break;
+    default:
+        synced_claim(log);
+        job_end(log);
+        return;
+    }
+    op_start(log, op);
+}
+
+/* --- the duty cycle --- */
+
+static bool trim_due(const struct qwp_seglog *log)
+{
+    return atomic_load_explicit(&log->head, memory_order_relaxed) != log->k.trimmed_to;
+}
+
+static bool sync_due(const struct qwp_seglog *log)
+{
+    return log->periodic && qwp_seglog_published_count(log) > log->k.synced_count;
+}
+
+/* Begins what matters most. False: nothing to do now. */
+static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    if (now_ns < k->retry_ns) {
+        return false;
+    }
+    if (log->place.durable && next_of(k->noted_to) != NULL) {
+        job_begin(log, QWP_JOB_NOTE_ACTIVE);
+        return true;
+    }
+    if (sync_due(log) && now_ns >= k->sync_due_ns) {
+        k->sync_due_ns = now_ns + log->sync_interval_ns;
+        job_begin(log, QWP_JOB_SYNC);
+        return true;
+    }
+    const uint32_t spares = spare_count(log);
+    if (k->oldest != k->trimmed_to) {
+        /* One more than wanted, or each would be made anew just before one comes back. */
+        const bool again = k->oldest->bytes == log->segment_bytes && spares <= k->spares_wanted;
+        if (again) {
+            return recycle_begin(log, now_ns);
+        }
+        job_begin(log, QWP_JOB_DROP);
+        return true;
+    }
+    if (trim_due(log)) {
+        job_begin(log, QWP_JOB_TRIM);
+        return true;
+    }
+    return spares < k->spares_wanted && make_begin(log, now_ns);
+}
+
+static void job_step(struct qwp_seglog *log, int64_t now_ns)
+{
+    switch (log->k.job) {
+    case QWP_JOB_NONE:
+        break;
+    case QWP_JOB_MAKE:
+        make_step(log, now_ns);
+        break;
+    case QWP_JOB_TRIM:
+        trim_step(log, now_ns);
+        break;
+    case QWP_JOB_DROP:
+        drop_step(log, now_ns);
+        break;
+    case QWP_JOB_NOTE_ACTIVE:
+        note_step(log, now_ns);
+        break;
+    case QWP_JOB_SYNC:
+        sync_step(log);
+        break;
+    }
+}
+
+static bool op_under_way(const struct qwp_seglog *log)
+{
+    return (log->k.op_out && !log->k.op.done) ||
+           (log->k.job == QWP_JOB_MAKE && log->k.make.op_out && !log->k.make.op.done);
+}
+
+void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int64_t *next_ns)
+{
+    *more = false;
+    *next_ns = QWP_NEVER_NS;
+    watermark_put(log);
+    spares_adapt(log, now_ns);
+    if (op_under_way(log)) {
+        return;
+    }
+    if (log->k.job != QWP_JOB_NONE || job_choose(log, now_ns)) {
+        job_step(log, now_ns);
+        *more = !op_under_way(log);
+        return;
+    }
+    if (now_ns < log->k.retry_ns) {
+        *next_ns = log->k.retry_ns;
+    } else if (sync_due(log)) {
+        *next_ns = log->k.sync_due_ns;
+    }
+}
+
+/* Not by the state machine: here and now, whatever it is doing. */
+enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    if (!log->periodic) {
+        watermark_put(log);
+        return QWP_OK;
+    }
+    const uint64_t count = qwp_seglog_published_count(log);
+    bool failed = qwp_sys_sync(log->sys, log->w.dict_file.fd) != 0;
+    for (struct qwp_segment *segment = k->synced_to; segment != NULL; segment = next_of(segment)) {
+        if (qwp_sys_sync(log->sys, segment->fd) != 0) {
+            segment->suspect = true;
+            failed = true;
+        }
+    }
+    failed = qwp_sys_sync(log->sys, log->manifest.dual.fd) != 0 || failed;
+    const int error = errno;
+    watermark_put(log);
+    failed = qwp_sys_sync(log->sys, k->watermark.fd) != 0 || failed;
+    if (failed) {
+        count_up(&log->sync_failures);
+        return qwp_fail(err, QWP_IO, error, "store %s: not all frames could be synced to disk",
+                        log->dir);
+    }
+    k->job_count = count;
+    synced_claim(log);
+    return QWP_OK;
+}

@@ -1,0 +1,215 @@
+/* Opening and closing a slot; what lies between lock and use is in qwp_seglog_recover.c. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "core/qwp_clock.h"
+#include "core/store/qwp_seglog_impl.h"
+
+enum { SLOW_STEP_BYTES = 64 * 1024 };
+
+/* --- directory and lock --- */
+
+static void dir_remember(struct qwp_seglog *log, const char *dir)
+{
+    const size_t len = strlen(dir);
+    const size_t skip = len < sizeof log->dir ? 0 : len - sizeof log->dir + 1;
+    snprintf(log->dir, sizeof log->dir, "%s", dir + skip);
+}
+
+static enum qwp_result slot_lock(struct qwp_seglog *log, struct qwp_error *err)
+{
+    const struct qwp_sys *sys = log->sys;
+    const int dir_fd = log->place.dir_fd;
+    log->lock_fd =
+        qwp_sys_open(sys, dir_fd, QWP_LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (log->lock_fd < 0) {
+        return qwp_fail(err, QWP_IO, errno, "cannot make %s/%s", log->dir, QWP_LOCK_NAME);
+    }
+    int rc;
+    do {
+        rc = sys->flock(log->lock_fd, LOCK_EX | LOCK_NB);
+    } while (rc != 0 && errno == EINTR);
+    char pid[24] = {0};
+    if (rc != 0 && errno == EWOULDBLOCK) {
+        const int fd =
+            qwp_sys_open(sys, dir_fd, QWP_LOCK_PID_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC, 0);
+        if (fd >= 0) {
+            const ssize_t n = qwp_sys_read_full(sys, fd, pid, sizeof pid - 1, 0);
+            pid[n < 0 ? 0 : n] = '\0';
+            pid[strspn(pid, "0123456789")] = '\0';
+            sys->close(fd);
+        }
+        return qwp_fail(err, QWP_AGAIN, 0,
+                        "slot %s is in use by process %s; stop it, or choose another sender_id",
+                        log->dir, pid[0] == '\0' ? "(unknown)" : pid);
+    }
+    if (rc != 0) {
+        return qwp_fail(err, QWP_IO, errno, "cannot lock %s/%s", log->dir, QWP_LOCK_NAME);
+    }
+    /* For messages only: a failure here is nobody's loss. */
+    const int fd = qwp_sys_open(sys, dir_fd, QWP_LOCK_PID_NAME,
+                                O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        const int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+        (void)qwp_sys_write_full(sys, fd, pid, (size_t)n, 0);
+        sys->close(fd);
+    }
+    return QWP_OK;
+}
+
+static enum qwp_result slot_enter(struct qwp_seglog *log, struct qwp_error *err, const char *dir)
+{
+    const struct qwp_sys *sys = log->sys;
+    if (sys->mkdirat(AT_FDCWD, dir, 0700) != 0 && errno != EEXIST) {
+        return qwp_fail(err, QWP_IO, errno, "cannot make the slot directory %s", dir);
+    }
+    log->place.dir_fd = qwp_sys_open(sys, AT_FDCWD, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (log->place.dir_fd < 0) {
+        return qwp_fail(err, QWP_IO, errno, "cannot open the slot directory %s", dir);
+    }
+    return slot_lock(log, err);
+}
+
+/* --- open and close --- */
+
+static void submit_at_once(void *owner, struct qwp_slow_op *op)
+{
+    qwp_slow_run(owner, op);
+}
+
+static enum qwp_result options_check(const struct qwp_seglog_options *options,
+                                     struct qwp_error *err)
+{
+    if (options->segment_bytes < QWP_SEGMENT_BYTES_MIN ||
+        options->segment_bytes > QWP_SEGMENT_BYTES_MAX || options->segment_bytes % 4096 != 0) {
+        return qwp_fail(err, QWP_INVALID, 0,
+                        "a segment size of %llu bytes is not between %d and %d in steps of 4096",
+                        (unsigned long long)options->segment_bytes, QWP_SEGMENT_BYTES_MIN,
+                        QWP_SEGMENT_BYTES_MAX);
+    }
+    if (options->total_bytes_max < options->segment_bytes) {
+        return qwp_fail(err, QWP_INVALID, 0,
+                        "the store's bound of %llu bytes is less than one segment (%llu)",
+                        (unsigned long long)options->total_bytes_max,
+                        (unsigned long long)options->segment_bytes);
+    }
+    return QWP_OK;
+}
+
+enum qwp_result qwp_seglog_open(struct qwp_seglog **out, const struct qwp_seglog_options *options,
+                                struct qwp_error *err)
+{
+    enum qwp_result result = options_check(options, err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    void *memory;
+    if (posix_memalign(&memory, alignof(struct qwp_seglog), sizeof(struct qwp_seglog)) != 0) {
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory for a segment log");
+    }
+    memset(memory, 0, sizeof(struct qwp_seglog));
+    struct qwp_seglog *log = memory;
+    log->sys = options->sys != NULL ? options->sys : &qwp_sys_real;
+    log->slow = options->slow != NULL ? *options->slow
+                                      : (struct qwp_slow){(void *)(uintptr_t)log->sys,
+                                                          submit_at_once, SLOW_STEP_BYTES};
+    log->place = (struct qwp_make_place){.sys = log->sys,
+                                         .dir_fd = -1,
+                                         .durable = options->payload_crc,
+                                         .step_bytes = log->slow.step_bytes};
+    log->lock_fd = -1;
+    log->w.dict_file.fd = -1;
+    log->segment_flags =
+        QWP_SEGMENT_MANIFESTED | (options->payload_crc ? 0 : (uint8_t)QWP_SEGMENT_LIGHT);
+    log->segment_bytes = options->segment_bytes;
+    log->total_bytes_max = options->total_bytes_max;
+    log->periodic = options->durability == QWP_DURABILITY_PERIODIC && options->payload_crc;
+    log->sync_interval_ns = options->sync_interval_ns;
+    dir_remember(log, options->dir);
+    result = qwp_dict_create(&log->dict, options->symbols_max, options->symbol_bytes_max, err);
+    if (result == QWP_OK) {
+        result = slot_enter(log, err, options->dir);
+    }
+    if (result == QWP_OK) {
+        result = qwp_seglog_recover(log, options, err);
+    }
+    if (result != QWP_OK) {
+        qwp_seglog_close(log);
+        return result;
+    }
+    bool more = true;
+    int64_t next_ns;
+    while (more && options->slow == NULL) { /* the first spare */
+        qwp_seglog_maintain(log, qwp_clock_monotonic_ns(), &more, &next_ns);
+    }
+    *out = log;
+    return QWP_OK;
+}
+
+static void spares_remove(struct qwp_seglog *log)
+{
+    for (uint32_t i = log->spare_head; i != log->spare_tail; i++) {
+        struct qwp_segment *segment = log->spares[i % QWP_SEGLOG_SPARES_MAX];
+        log->sys->unlinkat(log->place.dir_fd, segment->name, 0);
+        qwp_segment_free(segment, log->sys);
+    }
+    if (log->k.job == QWP_JOB_MAKE) {
+        qwp_make_undo(&log->k.make, &log->place);
+    }
+}
+
+/* Segments before the reader's, when the manifest can say so for certain. */
+static void acknowledged_remove(struct qwp_seglog *log)
+{
+    struct qwp_segment *head = log->head;
+    if (head == NULL || log->manifest.dual.map == NULL || log->k.oldest == head) {
+        return;
+    }
+    bool gone = qwp_manifest_set_head(&log->manifest, head->base);
+    if (log->place.durable) {
+        gone = gone && qwp_sys_sync(log->sys, log->manifest.dual.fd) == 0;
+    }
+    while (gone && log->k.oldest != head) {
+        struct qwp_segment *segment = log->k.oldest;
+        log->k.oldest = segment->next;
+        log->sys->unlinkat(log->place.dir_fd, segment->name, 0);
+        qwp_segment_free(segment, log->sys);
+    }
+}
+
+void qwp_seglog_close(struct qwp_seglog *log)
+{
+    if (log == NULL) {
+        return;
+    }
+    const struct qwp_sys *sys = log->sys;
+    if (log->k.oldest != NULL) {
+        qwp_seglog_abandon(log, log->w.room);
+        if (qwp_seglog_flush(log, NULL) != QWP_OK) {
+            log->sync_failures++; /* too late for anyone to hear it; the frames are sent again */
+        }
+        spares_remove(log);
+        acknowledged_remove(log);
+        while (log->k.oldest != NULL) {
+            struct qwp_segment *segment = log->k.oldest;
+            log->k.oldest = segment->next;
+            qwp_segment_free(segment, sys);
+        }
+    }
+    qwp_dict_file_close(&log->w.dict_file, sys);
+    qwp_dual_close(&log->k.watermark, sys);
+    qwp_dual_close(&log->manifest.dual, sys);
+    qwp_dict_destroy(log->dict);
+    if (log->lock_fd >= 0) {
+        sys->close(log->lock_fd); /* lets go of the slot, last */
+    }
+    if (log->place.dir_fd >= 0) {
+        sys->close(log->place.dir_fd);
+    }
+    free(log);
+}

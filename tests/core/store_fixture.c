@@ -1,0 +1,160 @@
+#include "tests/core/store_fixture.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/qwp_clock.h"
+
+void store_dir_make(char *dir, size_t room, bool shm)
+{
+    const char *base = getenv("TMPDIR");
+    snprintf(dir, room, "%s/qwp-store-XXXXXX", shm ? "/dev/shm" : base != NULL ? base : "/tmp");
+    ck_assert_msg(mkdtemp(dir) != NULL, "cannot make %s", dir);
+}
+
+void store_dir_remove(const char *dir)
+{
+    DIR *list = opendir(dir);
+    if (list == NULL) {
+        return;
+    }
+    const struct dirent *entry;
+    while ((entry = readdir(list)) != NULL) {
+        char path[1024];
+        struct stat st;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+            continue;
+        }
+        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+            store_dir_remove(path);
+        } else {
+            unlink(path);
+        }
+    }
+    closedir(list);
+    rmdir(dir);
+}
+
+struct qwp_seglog_options store_options(const char *dir)
+{
+    return (struct qwp_seglog_options){
+        .dir = dir,
+        .segment_bytes = 64 * 1024,
+        .total_bytes_max = 1024 * 1024,
+        .durability = QWP_DURABILITY_MEMORY,
+        .sync_interval_ns = 5 * (int64_t)QWP_NS_PER_S,
+        .payload_crc = true,
+        .symbols_max = 1000000,
+        .symbol_bytes_max = 64 * 1024 * 1024,
+    };
+}
+
+struct qwp_seglog *store_open(const struct qwp_seglog_options *options)
+{
+    struct qwp_seglog *log = NULL;
+    struct qwp_error err = {0};
+    const enum qwp_result result = qwp_seglog_open(&log, options, &err);
+    ck_assert_msg(result == QWP_OK, "open: %s: %s", qwp_result_name(result), err.text);
+    return log;
+}
+
+static uint64_t word_of(uint64_t fsn, size_t index)
+{
+    return (fsn + 1) * UINT64_C(0x9e3779b97f4a7c15) + index * UINT64_C(0xd1342543de82ef95);
+}
+
+void store_fill(unsigned char *at, size_t len, uint64_t fsn)
+{
+    for (size_t i = 0; i < len; i += 8) {
+        const uint64_t word = word_of(fsn, i);
+        memcpy(at + i, &word, len - i < 8 ? len - i : 8);
+    }
+}
+
+bool store_filled(const unsigned char *at, size_t len, uint64_t fsn)
+{
+    for (size_t i = 0; i < len; i += 8) {
+        const uint64_t word = word_of(fsn, i);
+        if (memcmp(at + i, &word, len - i < 8 ? len - i : 8) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum qwp_result store_append(struct qwp_seglog *log, size_t len)
+{
+    unsigned char *at;
+    size_t room;
+    struct qwp_error err;
+    const enum qwp_result result = qwp_seglog_reserve(log, len, len, &at, &room, &err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    ck_assert_uint_eq(room, len);
+    const uint64_t fsn = qwp_seglog_next_fsn(log);
+    store_fill(at, len, fsn);
+    qwp_seglog_finish(log, len, len, NULL);
+    ck_assert_uint_eq(qwp_seglog_publish(log), fsn);
+    return QWP_OK;
+}
+
+void store_settle(struct qwp_seglog *log)
+{
+    bool more = true;
+    int64_t next_ns;
+    while (more) {
+        qwp_seglog_maintain(log, qwp_clock_monotonic_ns(), &more, &next_ns);
+    }
+}
+
+uint64_t store_read_all(struct qwp_seglog *log, struct qwp_seglog_cursor *cursor)
+{
+    uint64_t count = 0;
+    struct qwp_frame frame;
+    while (qwp_seglog_next(log, cursor, &frame) == QWP_OK) {
+        ck_assert_msg(store_filled(frame.payload, frame.len, frame.fsn),
+                      "frame %llu (%zu bytes) is not what was written",
+                      (unsigned long long)frame.fsn, frame.len);
+        count++;
+    }
+    return count;
+}
+
+static bool ends_with(const char *name, const char *suffix)
+{
+    const size_t len = strlen(name);
+    return len > strlen(suffix) && strcmp(name + len - strlen(suffix), suffix) == 0;
+}
+
+struct store_files store_files_count(const char *dir)
+{
+    struct store_files files = {0};
+    DIR *list = opendir(dir);
+    ck_assert_ptr_nonnull(list);
+    const struct dirent *entry;
+    while ((entry = readdir(list)) != NULL) {
+        char path[1024];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        ck_assert_int_eq(lstat(path, &st), 0);
+        if (ends_with(entry->d_name, ".sfa")) {
+            files.segments++;
+            files.segment_bytes += (uint64_t)st.st_size;
+        } else if (ends_with(entry->d_name, ".sfa.new")) {
+            files.unready++;
+        } else if (ends_with(entry->d_name, ".corrupt")) {
+            files.corrupt++;
+        } else if (S_ISREG(st.st_mode)) {
+            files.others++;
+        }
+    }
+    closedir(list);
+    return files;
+}
