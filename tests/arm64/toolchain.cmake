@@ -1,0 +1,12 @@
+# Debian's and Ubuntu's cross compiler for arm64; what it builds runs under emulation.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+find_program(QWP_QEMU NAMES qemu-aarch64-static qemu-aarch64)
+if(QWP_QEMU)
+    set(CMAKE_CROSSCOMPILING_EMULATOR ${QWP_QEMU};-L;/usr/aarch64-linux-gnu)
+endif()
