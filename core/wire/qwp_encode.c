@@ -10,10 +10,8 @@
 #include "core/wire/qwp_varint.h"
 #include "core/wire/qwp_wire.h"
 
-enum {
-    SLICE_ROWS = 128,  /* their records stay in the first-level cache from column to column */
-    GROUP_COLUMNS = 32 /* gathered slice by slice together */
-};
+/* Columns that are gathered together, slice by slice. */
+enum { GROUP_COLUMNS = 32 };
 
 /* Room behind a block's last byte for stores that are wider than their value. */
 enum { BLOCK_SLACK = 32 };
@@ -42,7 +40,7 @@ struct slice {
     uint32_t count;
 };
 
-/* Calls for the slices of a block: starts zeroed; false at the end. */
+/* Goes through the slices of a block; starts zeroed. */
 struct slice_cursor {
     uint32_t run;
     uint32_t run_row;
@@ -57,7 +55,8 @@ static bool next_slice(const struct qwp_block *block, struct slice_cursor *curso
     }
     const struct qwp_run *run = &block->runs[cursor->run];
     const uint32_t left = run->row_count - cursor->run_row;
-    *slice = (struct slice){run, cursor->row, left < SLICE_ROWS ? left : SLICE_ROWS};
+    *slice = (struct slice){run, cursor->row,
+                            left < QWP_ENCODE_SLICE_ROWS ? left : QWP_ENCODE_SLICE_ROWS};
     cursor->row += slice->count;
     cursor->run_row += slice->count;
     if (cursor->run_row == run->row_count) {
@@ -67,34 +66,23 @@ static bool next_slice(const struct qwp_block *block, struct slice_cursor *curso
     return true;
 }
 
-static bool row_is_null(const struct column *column, uint32_t row)
+/* A bit for each of up to 64 rows from `row` on, set where the column has a value. */
+static uint64_t value_mask(const struct column *column, uint32_t row, uint32_t count)
 {
-    return (column->bitmap[row >> 3] >> (row & 7) & 1) != 0;
-}
-
-/* Row of the block in which the column's value number `value` stands. */
-static uint32_t row_of_value(const struct column *column, uint32_t value)
-{
-    uint32_t row = value;
+    uint64_t nulls = 0;
     if (column->bitmap != NULL) {
-        for (row = 0;; row++) {
-            if (!row_is_null(column, row) && value-- == 0) {
-                break;
-            }
-        }
+        /* May read 8 bytes beyond the bitmap, which the block's slack allows. */
+        const unsigned char *at = column->bitmap + row / 8;
+        nulls = qwp_load_u64(at) >> row % 8 | (uint64_t)at[8] << 1 << (63 - row % 8);
     }
-    return row;
+    return ~nulls & (count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX);
 }
 
-/* Likewise, counting the values of a slice only. */
-static uint32_t row_of_slice_value(const struct column *column, const struct slice *slice,
-                                   uint32_t value)
+/* Row of the block in which value number `value` of a slice stands. */
+static uint32_t row_of_value(const struct column *column, const struct slice *slice, uint32_t value)
 {
     uint32_t row = slice->first_row;
-    if (column->bitmap == NULL) {
-        return row + value;
-    }
-    while (row_is_null(column, row) || value-- > 0) {
+    while (value_mask(column, row, 1) == 0 || value-- > 0) {
         row++;
     }
     return row;
@@ -125,33 +113,40 @@ static uint32_t steering_symbols_off(const struct qwp_run *run)
     return steering_ends_off(run) + (run->has_parts ? ends_bytes : 0);
 }
 
+/* Where the variable parts of a column stand in the records of a run. */
+struct part_places {
+    uint32_t start_off; /* in the steering: where the part before ends; 0: at `start` */
+    uint32_t end_off;   /* in the steering; 0: all parts are empty */
+    uint32_t start;
+};
+
+static struct part_places part_places_of(const struct qwp_run *run, uint16_t var_index)
+{
+    const uint32_t ends_off = steering_ends_off(run);
+    struct part_places places = {.start = run->shape->fixed_bytes};
+    if (run->has_parts) {
+        places.end_off = ends_off + 4u * var_index;
+        places.start_off = var_index == 0 ? 0 : places.end_off - 4;
+    }
+    return places;
+}
+
 struct part {
-    const unsigned char *text;
+    const unsigned char *at;
     uint32_t len;
 };
 
-static struct part part_of(const struct qwp_block *block, const struct qwp_run *run, uint32_t row,
-                           uint16_t var_index)
+static inline struct part part_of(const struct qwp_block *block, const struct part_places *places,
+                                  uint32_t row)
 {
-    if (!run->has_parts) {
-        return (struct part){block->records[row], 0};
-    }
-    const unsigned char *ends =
-        (const unsigned char *)block->steering[row] + steering_ends_off(run);
-    const uint32_t end = qwp_load_u32(ends + 4u * var_index);
+    const unsigned char *steering = (const unsigned char *)block->steering[row];
     const uint32_t start =
-        var_index == 0 ? run->shape->fixed_bytes : qwp_load_u32(ends + 4u * var_index - 4);
+        places->start_off == 0 ? places->start : qwp_load_u32(steering + places->start_off);
+    const uint32_t end = places->end_off == 0 ? start : qwp_load_u32(steering + places->end_off);
     return (struct part){block->records[row] + start, end - start};
 }
 
 /* --- null sections ---------------------------------------------------------------------------- */
-
-static void set_bits(unsigned char *bitmap, uint32_t first, uint32_t count)
-{
-    for (uint32_t i = first; i < first + count; i++) {
-        bitmap[i >> 3] |= (unsigned char)(1u << (i & 7));
-    }
-}
 
 static bool run_has_nulls(const struct qwp_run *run, uint32_t column)
 {
@@ -159,51 +154,91 @@ static bool run_has_nulls(const struct qwp_run *run, uint32_t column)
     return field == QWP_NO_FIELD || (run->null_any[field / 64] >> field % 64 & 1) != 0;
 }
 
-/* Marks the null rows of a run and returns their number. */
-static uint32_t mark_nulls(const struct qwp_block *block, const struct qwp_run *run,
-                           uint32_t first_row, uint32_t column, unsigned char *bitmap)
+/* Gathers byte `index` of the rows' null words, where the bits of eight columns stand, unless the
+ * scratch memory still has those of the column before. */
+static void gather_null_bytes(struct qwp_encoder *scratch, const struct qwp_block *block,
+                              uint32_t first_row, uint32_t count, uint32_t index)
 {
-    const uint16_t field = run->field_of_column[column];
-    if (field == QWP_NO_FIELD) {
-        set_bits(bitmap, first_row, run->row_count);
-        return run->row_count;
+    for (uint32_t row = first_row; row < first_row + count; row++) {
+        scratch->null_bytes[row] = ((const unsigned char *)block->steering[row])[index];
     }
-    uint32_t nulls = 0;
-    for (uint32_t row = first_row; row < first_row + run->row_count; row++) {
-        const unsigned null = block->steering[row][field / 64] >> field % 64 & 1;
-        bitmap[row >> 3] |= (unsigned char)(null << (row & 7));
-        nulls += null;
+}
+
+/* Whether all runs that have the column keep its null bit in the same byte, so that the bytes
+ * gathered for it serve its neighbours too. */
+static bool same_null_byte(const struct qwp_block *block, uint32_t column, uint32_t *index)
+{
+    bool found = false;
+    for (uint32_t r = 0; r < block->run_count; r++) {
+        const uint16_t field = block->runs[r].field_of_column[column];
+        if (field == QWP_NO_FIELD) {
+            return false;
+        }
+        if (found && *index != field / 8u) {
+            return false;
+        }
+        *index = field / 8u;
+        found = true;
     }
-    return nulls;
+    return true;
+}
+
+/* A byte for each row of the block, 1 where the column is null. */
+static void flag_nulls(struct qwp_encoder *scratch, const struct qwp_block *block, uint32_t column,
+                       unsigned char *flags)
+{
+    uint32_t index = 0;
+    const bool shared = same_null_byte(block, column, &index);
+    const bool present = shared && scratch->null_byte_index == index;
+    uint32_t row = 0;
+    for (uint32_t r = 0; r < block->run_count; r++) {
+        const struct qwp_run *run = &block->runs[r];
+        const uint16_t field = run->field_of_column[column];
+        if (field == QWP_NO_FIELD) {
+            memset(flags + row, 1, run->row_count);
+        } else {
+            if (!present) {
+                gather_null_bytes(scratch, block, row, run->row_count, field / 8u);
+            }
+            qwp_spread_bit(scratch->null_bytes + row, run->row_count, field % 8u, flags + row);
+        }
+        row += run->row_count;
+    }
+    scratch->null_byte_index = shared ? index : QWP_ENCODE_NO_NULL_BYTES;
+}
+
+static uint32_t count_bits(const unsigned char *bitmap, uint32_t bits)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < bits; i += 64) {
+        uint64_t word = qwp_load_u64(bitmap + i / 8);
+        if (bits - i < 64) {
+            word &= (UINT64_C(1) << (bits - i)) - 1;
+        }
+        count += (uint32_t)__builtin_popcountll(word);
+    }
+    return count;
 }
 
 /* Writes null flag and bitmap at column->at and counts the values. */
-static void put_null_section(const struct qwp_block *block, struct column *column)
+static void put_null_section(struct encoding *e, struct column *column)
 {
-    unsigned char *at = column->at;
-    column->start = at;
+    const struct qwp_block *block = e->block;
+    column->start = column->at;
     column->value_count = block->row_count;
     column->bitmap = NULL;
     bool any = false;
     for (uint32_t r = 0; r < block->run_count; r++) {
         any |= run_has_nulls(&block->runs[r], column->index);
     }
-    *at++ = any;
+    *column->at++ = any;
     if (any) {
-        const uint32_t bitmap_bytes = (block->row_count + 7) / 8;
-        memset(at, 0, bitmap_bytes);
-        uint32_t row = 0;
-        for (uint32_t r = 0; r < block->run_count; r++) {
-            const struct qwp_run *run = &block->runs[r];
-            if (run_has_nulls(run, column->index)) {
-                column->value_count -= mark_nulls(block, run, row, column->index, at);
-            }
-            row += run->row_count;
-        }
-        column->bitmap = at;
-        at += bitmap_bytes;
+        column->bitmap = column->at;
+        flag_nulls(e->scratch, block, column->index, e->scratch->bytes);
+        qwp_pack_bits(e->scratch->bytes, block->row_count, column->bitmap);
+        column->value_count -= count_bits(column->bitmap, block->row_count);
+        column->at += (block->row_count + 7) / 8;
     }
-    column->at = at;
 }
 
 /* The rows of a slice that have a value, as addresses out of `all` (the block's records or
@@ -212,20 +247,24 @@ static uint32_t slice_rows(struct encoding *e, const struct column *column,
                            const struct slice *slice, const unsigned char *const *all,
                            const unsigned char *const **rows)
 {
+    *rows = all + slice->first_row;
     if (column->bitmap == NULL) {
-        *rows = all + slice->first_row;
         return slice->count;
     }
-    uint32_t n = 0;
-    if (field_of(slice->run, column->index) != NULL) {
-        const unsigned char **out = e->scratch->rows;
-        for (uint32_t row = slice->first_row; row < slice->first_row + slice->count; row++) {
-            out[n] = all[row];
-            n += !row_is_null(column, row);
-        }
-        *rows = out;
+    if (slice->run->field_of_column[column->index] == QWP_NO_FIELD) {
+        return 0;
     }
-    return n;
+    const unsigned char **const first = e->scratch->rows;
+    const unsigned char **out = first;
+    for (uint32_t i = 0; i < slice->count; i += 64) {
+        const unsigned char *const *from = *rows + i;
+        uint64_t mask = value_mask(column, slice->first_row + i, slice->count - i);
+        for (; mask != 0; mask &= mask - 1) {
+            *out++ = from[__builtin_ctzll(mask)];
+        }
+    }
+    *rows = first;
+    return (uint32_t)(out - first);
 }
 
 /* --- groups: columns gathered together, slice by slice -----------------------------------------
@@ -257,9 +296,9 @@ static bool groups(uint8_t type)
 }
 
 /* Writes what precedes the values and returns where the next column may begin at the earliest. */
-static unsigned char *begin_grouped(const struct qwp_block *block, struct column *column)
+static unsigned char *begin_grouped(struct encoding *e, struct column *column)
 {
-    put_null_section(block, column);
+    put_null_section(e, column);
     if (is_decimal(column->def->type)) {
         *column->at++ = column->def->parameter;
     }
@@ -291,22 +330,100 @@ static enum qwp_result gather_symbols(struct encoding *e, struct column *column,
     const uint32_t good =
         qwp_gather_symbols(rows, n, field->off, run->symbol_codes, run->symbol_count, &column->at);
     return good == n ? QWP_OK
-                     : fault(e, row_of_slice_value(column, slice, good), column->index,
+                     : fault(e, row_of_value(column, slice, good), column->index,
                              "symbol index beyond the ring's symbols");
 }
 
-static enum qwp_result gather_grouped(struct encoding *e, struct column *column,
-                                      const struct slice *slice)
+static void gather_plain(struct encoding *e, struct column *column, const struct slice *slice)
 {
-    if (column->def->type == QWP_TYPE_SYMBOL) {
-        return gather_symbols(e, column, slice);
-    }
     const struct qwp_shape_column *field = field_of(slice->run, column->index);
     if (field != NULL) {
+        const uint32_t width = plain_width(column->def->type);
         const unsigned char *const *rows;
         const uint32_t n = slice_rows(e, column, slice, e->block->records, &rows);
-        column->at =
-            qwp_gather_fixed(rows, n, field->off, plain_width(column->def->type), column->at);
+        qwp_gather_fixed(rows, n, field->off, width, column->at);
+        column->at += (size_t)n * width;
+    }
+}
+
+/* Whether QWP_GATHER_MANY columns of one kind without nulls begin here. */
+static bool many_begin(const struct column *columns, uint32_t left, bool symbols, uint32_t width)
+{
+    if (left < QWP_GATHER_MANY) {
+        return false;
+    }
+    for (uint32_t i = 0; i < QWP_GATHER_MANY; i++) {
+        const uint8_t type = columns[i].def->type;
+        if (columns[i].bitmap != NULL || (type == QWP_TYPE_SYMBOL) != symbols ||
+            plain_width(type) != width) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void gather_plain_many(struct encoding *e, struct column *columns, const struct slice *slice,
+                              uint32_t width)
+{
+    uint32_t offs[QWP_GATHER_MANY];
+    unsigned char *dsts[QWP_GATHER_MANY];
+    for (uint32_t i = 0; i < QWP_GATHER_MANY; i++) {
+        offs[i] = field_of(slice->run, columns[i].index)->off;
+        dsts[i] = columns[i].at;
+        columns[i].at += (size_t)slice->count * width;
+    }
+    qwp_gather_fixed_many(e->block->records + slice->first_row, slice->count, offs, width, dsts);
+}
+
+/* Gathers QWP_GATHER_MANY symbol columns if their fields lie side by side and all indexes are good;
+ * otherwise they go one by one, which finds the bad one. */
+static bool gather_symbols_many(struct encoding *e, struct column *columns,
+                                const struct slice *slice)
+{
+    const struct qwp_run *run = slice->run;
+    const uint32_t off = field_of(run, columns[0].index)->off;
+    unsigned char *ats[QWP_GATHER_MANY];
+    for (uint32_t i = 0; i < QWP_GATHER_MANY; i++) {
+        ats[i] = columns[i].at;
+        if (field_of(run, columns[i].index)->off != off + 4 * i) {
+            return false;
+        }
+    }
+    if (run->has_symbol_text ||
+        qwp_gather_symbols_many(e->block->records + slice->first_row, slice->count, off,
+                                run->symbol_codes, run->symbol_count, ats) != slice->count) {
+        return false;
+    }
+    for (uint32_t i = 0; i < QWP_GATHER_MANY; i++) {
+        columns[i].at = ats[i];
+    }
+    return true;
+}
+
+static enum qwp_result gather_slice(struct encoding *e, struct column *columns, uint32_t count,
+                                    const struct slice *slice)
+{
+    uint32_t i = 0;
+    while (i < count) {
+        const uint8_t type = columns[i].def->type;
+        const uint32_t width = plain_width(type);
+        const bool symbols = type == QWP_TYPE_SYMBOL;
+        const bool many = many_begin(columns + i, count - i, symbols, width);
+        if (many && !symbols) {
+            gather_plain_many(e, columns + i, slice, width);
+            i += QWP_GATHER_MANY;
+        } else if (many && gather_symbols_many(e, columns + i, slice)) {
+            i += QWP_GATHER_MANY;
+        } else if (symbols) {
+            const enum qwp_result result = gather_symbols(e, &columns[i], slice);
+            if (result != QWP_OK) {
+                return result;
+            }
+            i++;
+        } else {
+            gather_plain(e, &columns[i], slice);
+            i++;
+        }
     }
     return QWP_OK;
 }
@@ -325,17 +442,15 @@ static enum qwp_result encode_group(struct encoding *e, uint32_t first, uint32_t
            groups(block->columns[first + n].type)) {
         columns[n] =
             (struct column){.def = &block->columns[first + n], .index = first + n, .at = next};
-        next = begin_grouped(block, &columns[n]);
+        next = begin_grouped(e, &columns[n]);
         n++;
     }
     struct slice_cursor cursor = {0};
     struct slice slice;
     while (next_slice(block, &cursor, &slice)) {
-        for (uint32_t i = 0; i < n; i++) {
-            const enum qwp_result result = gather_grouped(e, &columns[i], &slice);
-            if (result != QWP_OK) {
-                return result;
-            }
+        const enum qwp_result result = gather_slice(e, columns, n, &slice);
+        if (result != QWP_OK) {
+            return result;
         }
     }
     unsigned char *end = columns[0].at;
@@ -369,12 +484,13 @@ static enum qwp_result encode_booleans(struct encoding *e, struct column *column
         const uint32_t n = slice_rows(e, column, &slice, e->block->records, &rows);
         const uint32_t good = qwp_gather_booleans(rows, n, field->off, bytes + done);
         if (good != n) {
-            return fault(e, row_of_slice_value(column, &slice, good), column->index,
+            return fault(e, row_of_value(column, &slice, good), column->index,
                          "boolean other than 0 and 1");
         }
         done += n;
     }
-    column->at = qwp_pack_bits(bytes, done, column->at);
+    qwp_pack_bits(bytes, done, column->at);
+    column->at += (done + 7) / 8;
     return QWP_OK;
 }
 
@@ -393,7 +509,7 @@ static enum qwp_result encode_geohashes(struct encoding *e, struct column *colum
         const uint32_t n = slice_rows(e, column, &slice, e->block->records, &rows);
         const uint32_t good = qwp_gather_geohashes(rows, n, field->off, bits, &column->at);
         if (good != n) {
-            return fault(e, row_of_slice_value(column, &slice, good), column->index,
+            return fault(e, row_of_value(column, &slice, good), column->index,
                          "geohash bits beyond its precision");
         }
     }
@@ -425,12 +541,30 @@ static enum qwp_result encode_times(struct encoding *e, struct column *column)
         if (field != NULL) {
             const unsigned char *const *rows;
             const uint32_t n = slice_rows(e, column, &slice, e->block->records, &rows);
-            qwp_gather_times(rows, n, field->off, e->scratch->times + done);
+            qwp_gather_fixed(rows, n, field->off, 8, (unsigned char *)(e->scratch->times + done));
             done += n;
         }
     }
     column->at = put_times(e, done, column->at);
     return QWP_OK;
+}
+
+/* Index of the first time below 0 or above max, n if there is none. */
+static uint32_t first_out_of_range(const int64_t *times, uint32_t n, int64_t max)
+{
+    uint64_t signs = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        /* Negative when the time is, or is above max; a negative time may wrap but has said so. */
+        signs |= (uint64_t)times[i] | ((uint64_t)max - (uint64_t)times[i]);
+    }
+    if (signs >> 63 == 0) {
+        return n;
+    }
+    uint32_t bad = 0;
+    while (times[bad] >= 0 && times[bad] <= max) {
+        bad++;
+    }
+    return bad;
 }
 
 static enum qwp_result encode_designated(struct encoding *e, unsigned char **at)
@@ -440,73 +574,103 @@ static enum qwp_result encode_designated(struct encoding *e, unsigned char **at)
     struct slice_cursor cursor = {0};
     struct slice slice;
     while (next_slice(block, &cursor, &slice)) {
-        qwp_gather_times(block->records + slice.first_row, slice.count,
-                         slice.run->shape->designated_off, times + slice.first_row);
+        qwp_gather_fixed(block->records + slice.first_row, slice.count,
+                         slice.run->shape->designated_off, 8,
+                         (unsigned char *)(times + slice.first_row));
     }
-    const int64_t max = block->designated_type == QWP_TYPE_TIMESTAMP ? QWP_DESIGNATED_US_MAX
-                                                                     : QWP_DESIGNATED_NS_MAX;
-    for (uint32_t row = 0; row < block->row_count; row++) {
-        if (times[row] < 0 || times[row] > max) {
-            return fault(e, row, block->column_count, "designated timestamp out of range");
-        }
+    const uint32_t bad =
+        first_out_of_range(times, block->row_count,
+                           block->designated_type == QWP_TYPE_TIMESTAMP ? QWP_DESIGNATED_US_MAX
+                                                                        : QWP_DESIGNATED_NS_MAX);
+    if (bad != block->row_count) {
+        return fault(e, bad, block->column_count, "designated timestamp out of range");
     }
     **at = 0; /* never null */
     *at = put_times(e, block->row_count, *at + 1);
     return QWP_OK;
 }
 
-/* Writes offsets at offsets[1...] if there are any, and the parts behind `at`. */
-static unsigned char *gather_parts(const struct qwp_block *block, const struct column *column,
-                                   unsigned char *offsets, unsigned char *at)
-{
-    const unsigned char *const base = at;
-    struct slice_cursor cursor = {0};
-    struct slice slice;
-    while (next_slice(block, &cursor, &slice)) {
-        const struct qwp_shape_column *field = field_of(slice.run, column->index);
-        if (field == NULL) {
-            continue;
-        }
-        for (uint32_t i = 0; i < slice.count; i++) {
-            const uint32_t row = slice.first_row + i;
-            if (column->bitmap != NULL && row_is_null(column, row)) {
-                continue;
-            }
-            const struct part part = part_of(block, slice.run, row, field->var_index);
-            qwp_copy_part(at, part.text, part.len);
-            at += part.len;
-            offsets += 4;
-            qwp_store_u32(offsets, (uint32_t)(at - base));
-        }
-    }
-    return at;
-}
+/* Texts as they have left, with the offsets that cut them. */
+struct texts {
+    unsigned char *offsets;
+    unsigned char *first;
+    uint32_t count;
+};
 
-/* Number of the first text that is no UTF-8, value_count if there is none. */
-static uint32_t first_bad_text(const struct column *column, const unsigned char *offsets,
-                               const unsigned char *texts)
+/* Number of the first of the texts from `from` on that is no UTF-8, texts->count if there is none.
+ */
+static uint32_t first_bad_text(const struct texts *texts, uint32_t from)
 {
-    for (uint32_t i = 0; i < column->value_count; i++) {
-        const uint32_t start = qwp_load_u32(offsets + 4 * (size_t)i);
-        const uint32_t end = qwp_load_u32(offsets + 4 * (size_t)i + 4);
-        if (!qwp_utf8_valid(texts + start, end - start)) {
+    for (uint32_t i = from; i < texts->count; i++) {
+        const uint32_t start = qwp_load_u32(texts->offsets + 4 * (size_t)i);
+        const uint32_t end = qwp_load_u32(texts->offsets + 4 * (size_t)i + 4);
+        if (!qwp_utf8_valid(texts->first + start, end - start)) {
             return i;
         }
     }
-    return column->value_count;
+    return texts->count;
+}
+
+static bool is_ascii(const unsigned char *text, size_t len)
+{
+    uint64_t all = 0;
+    size_t i = 0;
+    for (; i + 32 <= len; i += 32) {
+        all |= qwp_load_u64(text + i) | qwp_load_u64(text + i + 8) | qwp_load_u64(text + i + 16) |
+               qwp_load_u64(text + i + 24);
+    }
+    for (; i < len; i++) {
+        all |= text[i];
+    }
+    return (all & UINT64_C(0x8080808080808080)) == 0;
+}
+
+/* Appends the parts of a slice. */
+static unsigned char *gather_parts(const struct qwp_block *block, const struct column *column,
+                                   const struct slice *slice, struct texts *texts,
+                                   unsigned char *at)
+{
+    const struct part_places places =
+        part_places_of(slice->run, field_of(slice->run, column->index)->var_index);
+    unsigned char *offset = texts->offsets + 4 * (size_t)texts->count;
+    for (uint32_t i = 0; i < slice->count; i += 64) {
+        const uint32_t row = slice->first_row + i;
+        for (uint64_t mask = value_mask(column, row, slice->count - i); mask != 0;
+             mask &= mask - 1) {
+            const struct part part = part_of(block, &places, row + (uint32_t)__builtin_ctzll(mask));
+            qwp_copy_part(at, part.at, part.len);
+            at += part.len;
+            offset += 4;
+            qwp_store_u32(offset, (uint32_t)(at - texts->first));
+        }
+    }
+    texts->count = (uint32_t)((size_t)(offset - texts->offsets) / 4);
+    return at;
 }
 
 static enum qwp_result encode_texts(struct encoding *e, struct column *column)
 {
-    unsigned char *offsets = column->at;
-    unsigned char *texts = offsets + 4 * ((size_t)column->value_count + 1);
-    qwp_store_u32(offsets, 0);
-    column->at = gather_parts(e->block, column, offsets, texts);
-    if (column->def->type == QWP_TYPE_VARCHAR) {
+    struct texts texts = {.offsets = column->at,
+                          .first = column->at + 4 * ((size_t)column->value_count + 1)};
+    const bool utf8 = column->def->type == QWP_TYPE_VARCHAR;
+    struct slice_cursor cursor = {0};
+    struct slice slice;
+    qwp_store_u32(texts.offsets, 0);
+    column->at = texts.first;
+    while (next_slice(e->block, &cursor, &slice)) {
+        if (field_of(slice.run, column->index) == NULL) {
+            continue;
+        }
+        const uint32_t before = texts.count;
+        unsigned char *start = column->at;
+        column->at = gather_parts(e->block, column, &slice, &texts, start);
         /* Judged here, on the copy: the record may have changed meanwhile. */
-        const uint32_t bad = first_bad_text(column, offsets, texts);
-        if (bad != column->value_count) {
-            return fault(e, row_of_value(column, bad), column->index, "invalid UTF-8");
+        if (utf8 && !is_ascii(start, (size_t)(column->at - start))) {
+            const uint32_t bad = first_bad_text(&texts, before);
+            if (bad != texts.count) {
+                return fault(e, row_of_value(column, &slice, bad - before), column->index,
+                             "invalid UTF-8");
+            }
         }
     }
     return QWP_OK;
@@ -548,12 +712,13 @@ static enum qwp_result encode_arrays(struct encoding *e, struct column *column)
         if (field == NULL) {
             continue;
         }
+        const struct part_places places = part_places_of(slice.run, field->var_index);
         for (uint32_t row = slice.first_row; row < slice.first_row + slice.count; row++) {
-            if (column->bitmap != NULL && row_is_null(column, row)) {
+            if (value_mask(column, row, 1) == 0) {
                 continue;
             }
-            const struct part part = part_of(block, slice.run, row, field->var_index);
-            qwp_copy_part(column->at, part.text, part.len);
+            const struct part part = part_of(block, &places, row);
+            qwp_copy_part(column->at, part.at, part.len);
             if (!array_is_whole(column->at, part.len)) {
                 return fault(e, row, column->index, "array lengths that do not fit its bytes");
             }
@@ -566,7 +731,7 @@ static enum qwp_result encode_arrays(struct encoding *e, struct column *column)
 static enum qwp_result encode_single(struct encoding *e, uint32_t index, unsigned char **at)
 {
     struct column column = {.def = &e->block->columns[index], .index = index, .at = *at};
-    put_null_section(e->block, &column);
+    put_null_section(e, &column);
     enum qwp_result result;
     switch (column.def->type) {
     case QWP_TYPE_BOOLEAN:
@@ -597,7 +762,7 @@ static enum qwp_result encode_single(struct encoding *e, uint32_t index, unsigne
 static unsigned char *put_name(unsigned char *at, struct qwp_name name)
 {
     at = qwp_varint_put(at, name.len);
-    memcpy(at, name.text, name.len);
+    qwp_copy_part(at, (const unsigned char *)name.text, name.len);
     return at + name.len;
 }
 
@@ -623,6 +788,7 @@ enum qwp_result qwp_block_encode(struct qwp_encoder *encoder, const struct qwp_b
 {
     QWP_ASSERT(block->row_count > 0 && block->row_count <= QWP_GATHER_ROWS_MAX);
     struct encoding e = {encoder, block, flags, &done->fault};
+    encoder->null_byte_index = QWP_ENCODE_NO_NULL_BYTES;
     unsigned char *at = put_header(block, dst);
     uint32_t c = 0;
     while (c < block->column_count) {

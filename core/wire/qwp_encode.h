@@ -99,11 +99,18 @@ struct qwp_encoded {
     struct qwp_encode_fault fault; /* set on QWP_CORRUPT */
 };
 
+/* Rows gathered column by column before the next ones: few enough that their records stay in the
+ * first-level cache. */
+enum { QWP_ENCODE_SLICE_ROWS = 128 };
+#define QWP_ENCODE_NO_NULL_BYTES UINT32_MAX
+
 /* Scratch memory of the encoder: one per encoding thread, no need to initialise. */
 struct qwp_encoder {
     int64_t times[QWP_GATHER_ROWS_MAX];
-    const unsigned char *rows[QWP_GATHER_ROWS_MAX];
-    unsigned char bytes[QWP_GATHER_ROWS_MAX + 8];
+    const unsigned char *rows[QWP_ENCODE_SLICE_ROWS];
+    unsigned char bytes[QWP_GATHER_ROWS_MAX + 8];      /* one per row: booleans, null flags */
+    unsigned char null_bytes[QWP_GATHER_ROWS_MAX + 8]; /* byte null_byte_index of all null words */
+    uint32_t null_byte_index;
 };
 
 /* Bytes that a block's header and per-column constants can take (names, counts, flags, precision,

@@ -1,9 +1,6 @@
 #include "core/wire/qwp_gather.h"
 
 #include <stdatomic.h>
-#include <string.h>
-
-#include "core/qwp_bytes.h"
 
 static inline uint8_t load_once_u8(const unsigned char *at)
 {
@@ -20,47 +17,128 @@ static inline uint64_t load_once_u64(const unsigned char *at)
     return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at, memory_order_relaxed);
 }
 
-/* Inlined with a constant width, so that each copy is a load and a store. */
-static inline __attribute__((always_inline)) unsigned char *
-gather_width(const unsigned char *const *rows, uint32_t n, uint32_t off, uint32_t width,
-             unsigned char *dst)
+/* --- fields that are copied as they are ----------------------------------------------------------
+ */
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Two values in one register: one store instead of two. */
+typedef uint64_t pair __attribute__((vector_size(16)));
+
+INLINE void copy_pair(const unsigned char *const *rows, uint32_t off, unsigned char *dst)
 {
-    uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        for (uint32_t k = 0; k < 8; k++) {
-            memcpy(dst + k * width, rows[i + k] + off, width);
-        }
-        dst += 8 * width;
-    }
-    for (; i < n; i++) {
-        memcpy(dst, rows[i] + off, width);
-        dst += width;
-    }
-    return dst;
+    const pair values = {qwp_load_u64(rows[0] + off), qwp_load_u64(rows[1] + off)};
+    memcpy(dst, &values, sizeof values);
 }
 
-unsigned char *qwp_gather_fixed(const unsigned char *const *rows, uint32_t n, uint32_t off,
-                                uint32_t width, unsigned char *dst)
+/* `width` is constant wherever this is inlined, so that each copy is a load and a store. */
+INLINE void gather_width(const unsigned char *const *rows, size_t n, uint32_t off, uint32_t width,
+                         unsigned char *dst)
+{
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        unsigned char *at = dst + i * width;
+        if (width == 8) {
+            copy_pair(rows + i, off, at);
+            copy_pair(rows + i + 2, off, at + 16);
+        } else {
+            memcpy(at, rows[i] + off, width);
+            memcpy(at + width, rows[i + 1] + off, width);
+            memcpy(at + 2 * width, rows[i + 2] + off, width);
+            memcpy(at + 3 * width, rows[i + 3] + off, width);
+        }
+    }
+    for (; i < n; i++) {
+        memcpy(dst + i * width, rows[i] + off, width);
+    }
+}
+
+void qwp_gather_fixed(const unsigned char *const *rows, uint32_t n, uint32_t off, uint32_t width,
+                      unsigned char *dst)
 {
     switch (width) {
     case 1:
-        return gather_width(rows, n, off, 1, dst);
+        gather_width(rows, n, off, 1, dst);
+        break;
     case 2:
-        return gather_width(rows, n, off, 2, dst);
+        gather_width(rows, n, off, 2, dst);
+        break;
     case 4:
-        return gather_width(rows, n, off, 4, dst);
+        gather_width(rows, n, off, 4, dst);
+        break;
     case 8:
-        return gather_width(rows, n, off, 8, dst);
+        gather_width(rows, n, off, 8, dst);
+        break;
     case 16:
-        return gather_width(rows, n, off, 16, dst);
+        gather_width(rows, n, off, 16, dst);
+        break;
     default:
-        return gather_width(rows, n, off, 32, dst);
+        gather_width(rows, n, off, 32, dst);
+        break;
     }
 }
 
-static inline unsigned char *put_code(unsigned char *at, uint32_t code)
+INLINE void gather_width_many(const unsigned char *const *rows, size_t n, const uint32_t *offs,
+                              uint32_t width, unsigned char *const *dsts)
 {
-    qwp_store_u32(at, code); /* the byte behind the varint is overwritten by the next value */
+    const uint32_t off_0 = offs[0];
+    const uint32_t off_1 = offs[1];
+    const uint32_t off_2 = offs[2];
+    const uint32_t off_3 = offs[3];
+    unsigned char *dst_0 = dsts[0];
+    unsigned char *dst_1 = dsts[1];
+    unsigned char *dst_2 = dsts[2];
+    unsigned char *dst_3 = dsts[3];
+    size_t i = 0;
+    if (width == 8) {
+        for (; i + 2 <= n; i += 2) {
+            copy_pair(rows + i, off_0, dst_0 + i * 8);
+            copy_pair(rows + i, off_1, dst_1 + i * 8);
+            copy_pair(rows + i, off_2, dst_2 + i * 8);
+            copy_pair(rows + i, off_3, dst_3 + i * 8);
+        }
+    }
+    for (; i < n; i++) {
+        const unsigned char *row = rows[i];
+        memcpy(dst_0 + i * width, row + off_0, width);
+        memcpy(dst_1 + i * width, row + off_1, width);
+        memcpy(dst_2 + i * width, row + off_2, width);
+        memcpy(dst_3 + i * width, row + off_3, width);
+    }
+}
+
+void qwp_gather_fixed_many(const unsigned char *const *rows, uint32_t n, const uint32_t *offs,
+                           uint32_t width, unsigned char *const *dsts)
+{
+    switch (width) {
+    case 1:
+        gather_width_many(rows, n, offs, 1, dsts);
+        break;
+    case 2:
+        gather_width_many(rows, n, offs, 2, dsts);
+        break;
+    case 4:
+        gather_width_many(rows, n, offs, 4, dsts);
+        break;
+    case 8:
+        gather_width_many(rows, n, offs, 8, dsts);
+        break;
+    case 16:
+        gather_width_many(rows, n, offs, 16, dsts);
+        break;
+    default:
+        gather_width_many(rows, n, offs, 32, dsts);
+        break;
+    }
+}
+
+/* --- symbols -------------------------------------------------------------------------------------
+ */
+
+/* Stores all four bytes; the one behind the varint is overwritten by the next value. */
+INLINE unsigned char *put_code(unsigned char *at, uint32_t code)
+{
+    qwp_store_u32(at, code);
     return at + (code >> 24);
 }
 
@@ -79,6 +157,35 @@ uint32_t qwp_gather_symbols(const unsigned char *const *rows, uint32_t n, uint32
     return n;
 }
 
+uint32_t qwp_gather_symbols_many(const unsigned char *const *rows, uint32_t n, uint32_t off,
+                                 const uint32_t *codes, uint32_t count, unsigned char **ats)
+{
+    unsigned char *end_0 = ats[0];
+    unsigned char *end_1 = ats[1];
+    unsigned char *end_2 = ats[2];
+    unsigned char *end_3 = ats[3];
+    for (uint32_t i = 0; i < n; i++) {
+        const unsigned char *fields = rows[i] + off;
+        const uint32_t index_0 = load_once_u32(fields);
+        const uint32_t index_1 = load_once_u32(fields + 4);
+        const uint32_t index_2 = load_once_u32(fields + 8);
+        const uint32_t index_3 = load_once_u32(fields + 12);
+        if (__builtin_expect(index_0 >= count, 0) || __builtin_expect(index_1 >= count, 0) ||
+            __builtin_expect(index_2 >= count, 0) || __builtin_expect(index_3 >= count, 0)) {
+            return i;
+        }
+        end_0 = put_code(end_0, codes[index_0]);
+        end_1 = put_code(end_1, codes[index_1]);
+        end_2 = put_code(end_2, codes[index_2]);
+        end_3 = put_code(end_3, codes[index_3]);
+    }
+    ats[0] = end_0;
+    ats[1] = end_1;
+    ats[2] = end_2;
+    ats[3] = end_3;
+    return n;
+}
+
 void qwp_gather_symbol_codes(const unsigned char *const *rows, uint32_t n, uint32_t off,
                              unsigned char **at)
 {
@@ -89,13 +196,17 @@ void qwp_gather_symbol_codes(const unsigned char *const *rows, uint32_t n, uint3
     *at = end;
 }
 
+/* --- the rest ------------------------------------------------------------------------------------
+ */
+
 uint32_t qwp_gather_booleans(const unsigned char *const *rows, uint32_t n, uint32_t off,
                              unsigned char *dst)
 {
     unsigned all = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        dst[i] = load_once_u8(rows[i] + off);
-        all |= dst[i];
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t value = load_once_u8(rows[i] + off);
+        dst[i] = value;
+        all |= value;
     }
     if (all <= 1) {
         return n;
@@ -124,14 +235,14 @@ uint32_t qwp_gather_geohashes(const unsigned char *const *rows, uint32_t n, uint
     return n;
 }
 
-void qwp_gather_times(const unsigned char *const *rows, uint32_t n, uint32_t off, int64_t *dst)
+void qwp_spread_bit(const unsigned char *bytes, uint32_t n, uint32_t bit, unsigned char *flags)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        dst[i] = (int64_t)load_once_u64(rows[i] + off);
+    for (uint32_t i = 0; i < n; i += 8) {
+        qwp_store_u64(flags + i, qwp_load_u64(bytes + i) >> bit & UINT64_C(0x0101010101010101));
     }
 }
 
-unsigned char *qwp_pack_bits(const unsigned char *bytes, uint32_t n, unsigned char *dst)
+void qwp_pack_bits(const unsigned char *bytes, uint32_t n, unsigned char *dst)
 {
     for (uint32_t i = 0; i < n; i += 8) {
         uint64_t eight = qwp_load_u64(bytes + i);
@@ -141,33 +252,5 @@ unsigned char *qwp_pack_bits(const unsigned char *bytes, uint32_t n, unsigned ch
         /* Byte k (0 or 1) times the constant's byte 7 - k lands in the top byte as bit k, and no
          * two products meet. */
         *dst++ = (unsigned char)(eight * UINT64_C(0x0102040810204080) >> 56);
-    }
-    return dst;
-}
-
-void qwp_copy_part(unsigned char *dst, const unsigned char *src, size_t len)
-{
-    if (len >= 16) {
-        size_t i = 0;
-        if (len > 128) {
-            memcpy(dst, src, len);
-            return;
-        }
-        for (; i + 16 <= len; i += 16) {
-            memcpy(dst + i, src + i, 16);
-        }
-        memcpy(dst + len - 16, src + len - 16, 16);
-    } else if (len >= 8) {
-        const uint64_t tail = qwp_load_u64(src + len - 8);
-        qwp_store_u64(dst, qwp_load_u64(src));
-        qwp_store_u64(dst + len - 8, tail);
-    } else if (len >= 4) {
-        const uint32_t tail = qwp_load_u32(src + len - 4);
-        qwp_store_u32(dst, qwp_load_u32(src));
-        qwp_store_u32(dst + len - 4, tail);
-    } else if (len > 0) {
-        dst[0] = src[0];
-        dst[len / 2] = src[len / 2];
-        dst[len - 1] = src[len - 1];
     }
 }

@@ -171,7 +171,7 @@ struct clock {
 static struct clock random_clock(uint64_t *state)
 {
     return (struct clock){UINT64_C(1700000000000000), random_below(state, 100000),
-                          random_below(state, 7)};
+                          random_below(state, 8)};
 }
 
 static int64_t clock_next(struct clock *clock, uint64_t *state)
@@ -190,6 +190,9 @@ static int64_t clock_next(struct clock *clock, uint64_t *state)
         break;
     case 4: /* jitter */
         clock->step = 1000 + random_below(state, 100);
+        break;
+    case 7: /* stands still for long, then jumps as far as a code can say */
+        clock->step = random_below(state, 40) == 0 ? INT32_MAX - random_below(state, 2) : 0;
         break;
     case 5: /* steps beyond int32 now and then */
         clock->step = random_below(state, 50) == 0 ? UINT64_C(10000000000) : 0;
