@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Aim: the commands answer as they say, with their exit codes, and print no secret.
-# Usage: test_cli.sh PATH-OF-qwp-sidecar
+# Usage: test_cli.sh PATH-OF-qwp-sidecar PATH-OF-qwp-sink
 set -u
 sidecar=$1
+sink=$2
 unset QDB_CLIENT_CONF QWP_RINGS QWP_INSTANCE
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+server=$(mktemp -d)
+sink_pid=
+trap '[ -z "$sink_pid" ] || kill "$sink_pid"; rm -rf "$dir" "$server"' EXIT
 failed=0
 
 # expect CODE WORDS COMMAND...: exit code, and a text that the output (both streams) holds.
@@ -54,6 +57,21 @@ expect 1 "Connection refused" "$sidecar" check --rings "$dir" --conf "ws::addr=1
 expect 1 "addr: is missing" "$sidecar" check --rings "$dir" --conf "ws::token=s3cret;"
 expect 0 "0 fail" "$sidecar" check --rings "$dir"
 [ -z "$(ls -A "$dir")" ] || { echo "FAIL: check left something behind"; failed=1; }
+
+# A server that answers.
+"$sink" --listen 127.0.0.1:0 --port-file "$server/port" --tls-self-signed "$server" --auth u:s3cret \
+    </dev/null >/dev/null 2>"$server/log" &
+sink_pid=$!
+for ((i = 0; i < 200; i++)); do
+    [ ! -s "$server/port" ] || break
+    sleep 0.05
+done
+tls="wss::addr=localhost:$(cat "$server/port");tls_roots=$server/ca.pem"
+expect 0 "takes messages of" "$sidecar" check --rings "$dir" --conf "$tls;user=u;pass=s3cret"
+expect 1 "correct username and password" "$sidecar" check --rings "$dir" --conf "$tls;user=u;pass=no"
+expect 1 "certificate" "$sidecar" check --rings "$dir" --conf "${tls%;*};user=u;pass=s3cret"
+expect 1 "remove request_durable_ack" "$sidecar" check --rings "$dir" \
+    --conf "$tls;user=u;pass=s3cret;request_durable_ack=on"
 if command -v python3 >/dev/null; then
     "$sidecar" check --rings "$dir" --json --conf "ws::addr=127.0.0.1:1;" |
         python3 -c 'import json,sys; o=json.load(sys.stdin); assert o["fail"] == 1, o' || failed=1
