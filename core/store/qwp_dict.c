@@ -142,7 +142,7 @@ static enum qwp_result table_grow(struct qwp_dict *dict)
 
 static enum qwp_result text_room(struct qwp_dict *dict, size_t len)
 {
-    if (dict->chunk_room - dict->chunk_used >= len) {
+    if (dict->chunk != NULL && dict->chunk_room - dict->chunk_used >= len) {
         return QWP_OK;
     }
     const size_t room = len > CHUNK_BYTES ? len : CHUNK_BYTES;
