@@ -1,0 +1,58 @@
+/* qwp_gather: rows of many rings become one frame, block by block, with no buffer in between.
+ *
+ * Pass 1 indexes a unit of rows: everything that steers is copied once into private memory and
+ * judged. Pass 2 encodes a table's rows when its block is full (QWP_GATHER_ROWS_MAX), when the rows
+ * would change their order, or when the frame ends. Before a unit is taken its bound is known to
+ * fit.
+ *
+ * The delta dictionary stands before the blocks, so it is written with the first block: a symbol
+ * that comes up later ends the frame.
+ *
+ * Threads: intake's.
+ * Trust:   a fault names the guilty source and spoils the whole frame: abandon it, detach that
+ * source, and build it again from the others. */
+#ifndef QWP_GATHER_H
+#define QWP_GATHER_H
+
+#include "core/store/qwp_dict.h"
+#include "core/wire/qwp_encode.h"
+#include "sidecar/qwp_source.h"
+
+struct qwp_gather;
+
+QWP_MUST_USE enum qwp_result qwp_gather_create(struct qwp_gather **out, struct qwp_dict *dict,
+                                               struct qwp_error *err);
+void qwp_gather_destroy(struct qwp_gather *gather);
+
+/* Begins a frame in `room` bytes at `at`. Symbols below `framed_symbols` stand in earlier frames.
+ * When the new ones do not fit whole, the frame takes no rows: finish it and begin the next one. */
+void qwp_gather_begin(struct qwp_gather *gather, unsigned char *at, size_t room,
+                      uint32_t framed_symbols);
+
+struct qwp_gather_fault {
+    struct qwp_source *source; /* NULL: nobody's fault but a bound of ours */
+    size_t bytes_needed;       /* with QWP_LIMIT on an empty frame: the room this unit wants */
+    struct qwp_error error;
+};
+
+/* Takes the next unit of `source` below its tail_seen_pos. QWP_AGAIN: there is none. QWP_LIMIT: it
+ * does not fit any more, end the frame first (or, if the frame is empty, begin it with
+ * fault->bytes_needed). QWP_CORRUPT: fault->source is faulty; QWP_NOMEM. After the last two the
+ * frame must be abandoned. */
+QWP_MUST_USE enum qwp_result qwp_gather_take(struct qwp_gather *gather, struct qwp_source *source,
+                                             struct qwp_gather_fault *fault);
+/* Ends the frame: encodes what is open and patches the header. *len is the message's length. A
+ * frame that took no row carries the delta dictionary alone. */
+QWP_MUST_USE enum qwp_result qwp_gather_finish(struct qwp_gather *gather, size_t *len,
+                                               struct qwp_gather_fault *fault);
+void qwp_gather_abandon(struct qwp_gather *gather);
+
+uint64_t qwp_gather_rows(const struct qwp_gather *gather); /* in the frame */
+/* Encoded so far plus the bound of what is open. */
+size_t qwp_gather_bound(const struct qwp_gather *gather);
+/* How far the frame's room may have been written, for publish and abandon of the log. */
+size_t qwp_gather_touched(const struct qwp_gather *gather);
+/* First symbol id that is not in this frame or an earlier one. */
+uint32_t qwp_gather_framed_symbols(const struct qwp_gather *gather);
+
+#endif

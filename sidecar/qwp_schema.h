@@ -1,0 +1,91 @@
+/* qwp_schema: the tables of all rings, and the shapes in which rows of them come.
+ *
+ * Equal shapes of all rings are one known shape, so rows of many producers share a block. Shapes of
+ * one table whose columns agree in type form a group: only rows of one group can stand in one
+ * block.
+ *
+ * Threads:   intake's.
+ * Ownership: tables and groups live until fini; a known shape is counted and dies with its last
+ * ring. */
+#ifndef QWP_SCHEMA_H
+#define QWP_SCHEMA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/qwp_shape.h"
+#include "core/wire/qwp_encode.h"
+
+#define QWP_NO_COLUMN UINT32_MAX
+
+struct qwp_group_column {
+    struct qwp_block_column column; /* the name is the group's own copy */
+    uint64_t name_hash;
+    size_t header_bound;
+    uint64_t block_stamp; /* number of the last block that has this column */
+};
+
+/* Columns of one table that agree in type, and the designated type. Columns are only added. */
+struct qwp_group {
+    struct qwp_group *next; /* of the same table */
+    uint8_t designated_type;
+    uint32_t column_count;
+    uint32_t column_capacity;
+    struct qwp_group_column *columns;
+};
+
+struct qwp_known_shape {
+    struct qwp_shape *shape; /* owned */
+    struct qwp_table *table;
+    struct qwp_group *group;
+    struct qwp_known_shape *next; /* of the same table */
+    uint32_t refs;
+    size_t header_bound;  /* of a block of this shape alone */
+    uint32_t value_bytes; /* sum of qwp_value_bound() */
+    uint32_t text_count;  /* columns whose rows always have a variable part (no symbols) */
+    struct qwp_block_column *block_columns; /* in shape order; names borrowed from the shape */
+    uint16_t *identity;     /* 0, 1, 2, ...: field_of_column of a block of this shape */
+    uint32_t *group_column; /* shape column -> group column */
+    uint16_t *var_column;   /* var_index -> shape column */
+    /* The flush that made `field_map`, a field_of_column of its block (qwp_gather.c). */
+    uint64_t map_stamp;
+    const uint16_t *field_map;
+};
+
+struct qwp_table {
+    struct qwp_name name; /* as first seen; owned */
+    uint64_t hash;
+    struct qwp_group *groups;
+    struct qwp_known_shape *shapes;
+
+    /* The block being gathered (qwp_gather.c); open_count 0: none. */
+    struct qwp_table *open_next;
+    struct qwp_group *open_group;
+    struct qwp_known_shape *open_shape; /* of all rows so far; NULL: several */
+    uint32_t open_first, open_last, open_count;
+    uint32_t open_columns; /* of the union */
+    uint64_t open_stamp;
+    size_t open_header_bound;
+    size_t open_value_bytes; /* over all rows, variable parts included */
+    /* The unit being weighed. */
+    uint64_t unit_stamp;
+    struct qwp_known_shape *unit_shape;
+};
+
+struct qwp_schema {
+    struct qwp_table **tables; /* open addressing, power of two */
+    uint32_t capacity;
+    uint32_t count;
+    uint32_t tables_max;
+};
+
+QWP_MUST_USE enum qwp_result qwp_schema_init(struct qwp_schema *schema, uint32_t tables_max);
+void qwp_schema_fini(struct qwp_schema *schema);
+
+/* Takes `shape` (also on failure) and gives the known shape equal to it, with one more reference.
+ * QWP_LIMIT: too many tables; QWP_NOMEM. */
+QWP_MUST_USE enum qwp_result qwp_schema_intern(struct qwp_schema *schema, struct qwp_shape *shape,
+                                               struct qwp_known_shape **out, struct qwp_error *err);
+void qwp_schema_release(struct qwp_known_shape *known);
+
+#endif

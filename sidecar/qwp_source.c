@@ -1,0 +1,202 @@
+#include "sidecar/qwp_source.h"
+
+#include <stdlib.h>
+
+#include "core/wire/qwp_encode.h"
+#include "ipc/qwp_shared_text.h"
+
+static void store_u32(_Atomic uint32_t *at, uint32_t v)
+{
+    atomic_store_explicit(at, v, memory_order_relaxed);
+}
+
+static void store_u64(_Atomic uint64_t *at, uint64_t v)
+{
+    atomic_store_explicit(at, v, memory_order_relaxed);
+}
+
+static uint64_t load_u64(_Atomic uint64_t *at)
+{
+    return atomic_load_explicit(at, memory_order_relaxed);
+}
+
+/* What an earlier sidecar stored is settled with the last frame that it can have gone into. */
+static void inherit(struct qwp_source *source, uint64_t published_count)
+{
+    if (source->rx.acked_pos == source->rx.head_pos) {
+        return;
+    }
+    const uint64_t rows = source->rx.rows_stored - source->rx.rows_acked;
+    if (published_count == 0) {
+        qwp_ring_settle(&source->rx, source->rx.head_pos, rows, 0);
+        return;
+    }
+    qwp_notes_add(&source->notes,
+                  (struct qwp_note){published_count - 1, source->rx.head_pos, rows});
+}
+
+enum qwp_result qwp_source_open(struct qwp_source **out, int dir_fd, const char *file_name,
+                                const struct qwp_ring_limits *limits, uint64_t published_count,
+                                struct qwp_error *err)
+{
+    struct qwp_source *source = calloc(1, sizeof *source);
+    if (source == NULL) {
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory for ring %s", file_name);
+    }
+    const enum qwp_result result = qwp_ring_open(&source->rx, dir_fd, file_name, limits, err);
+    if (result != QWP_OK) {
+        free(source);
+        return result;
+    }
+    source->taken_pos = source->rx.head_pos;
+    inherit(source, published_count);
+    *out = source;
+    return QWP_OK;
+}
+
+void qwp_source_show(struct qwp_source *source, struct qwp_control_producer *slot)
+{
+    struct qwp_ring_rx *rx = &source->rx;
+    source->slot = slot;
+    qwp_shared_text_set(slot->name, sizeof slot->name, rx->name);
+    qwp_shared_text_set(slot->file_name, sizeof slot->file_name, rx->file_name);
+    qwp_shared_text_set(slot->reason, sizeof slot->reason, "");
+    store_u32(&slot->pid, atomic_load_explicit(&rx->header->producer_pid, memory_order_relaxed));
+    store_u32(&slot->uid, rx->owner_uid);
+    store_u32(&slot->state, QWP_RING_ATTACHED);
+    store_u64(&slot->ring_bytes, rx->data_bytes);
+    qwp_source_report(source);
+    atomic_store_explicit(&slot->in_use, 1, memory_order_release);
+}
+
+void qwp_source_close(struct qwp_source *source)
+{
+    if (source == NULL) {
+        return;
+    }
+    if (source->slot != NULL) {
+        atomic_store_explicit(&source->slot->in_use, 0, memory_order_release);
+    }
+    for (uint32_t i = 0; i < source->shape_count; i++) {
+        qwp_schema_release(source->shapes[i]);
+    }
+    free(source->shapes);
+    free(source->symbol_codes);
+    qwp_ring_close_rx(&source->rx);
+    free(source);
+}
+
+static enum qwp_result define_symbol(struct qwp_source *source, const struct qwp_ring_def *def,
+                                     struct qwp_dict *dict, struct qwp_error *err)
+{
+    if (source->symbol_count == source->symbol_capacity) {
+        const uint32_t capacity = source->symbol_capacity == 0 ? 256 : source->symbol_capacity * 2;
+        uint32_t *codes = realloc(source->symbol_codes, capacity * sizeof *codes);
+        if (codes == NULL) {
+            return qwp_fail(err, QWP_NOMEM, 0, "no memory for %u symbols", capacity);
+        }
+        source->symbol_codes = codes;
+        source->symbol_capacity = capacity;
+    }
+    uint32_t id = 0;
+    const enum qwp_result result = qwp_dict_intern(dict, def->text, def->text_len, &id);
+    if (result != QWP_OK) {
+        return qwp_fail(err, result, 0, "the symbol dictionary is full (%u symbols)",
+                        qwp_dict_count(dict));
+    }
+    source->symbol_codes[source->symbol_count++] = qwp_symbol_code(id);
+    return QWP_OK;
+}
+
+static enum qwp_result define_shape(struct qwp_source *source, struct qwp_shape *shape,
+                                    struct qwp_schema *schema, struct qwp_error *err)
+{
+    if (source->shape_count == source->shape_capacity) {
+        const uint32_t capacity = source->shape_capacity == 0 ? 16 : source->shape_capacity * 2;
+        struct qwp_known_shape **shapes =
+            realloc(source->shapes, capacity * sizeof *source->shapes);
+        if (shapes == NULL) {
+            qwp_shape_destroy(shape);
+            return qwp_fail(err, QWP_NOMEM, 0, "no memory for %u shapes", capacity);
+        }
+        source->shapes = shapes;
+        source->shape_capacity = capacity;
+    }
+    const enum qwp_result result =
+        qwp_schema_intern(schema, shape, &source->shapes[source->shape_count], err);
+    if (result == QWP_OK) {
+        source->shape_count++;
+    }
+    return result;
+}
+
+enum qwp_result qwp_source_define(struct qwp_source *source, unsigned char *entry,
+                                  struct qwp_schema *schema, struct qwp_dict *dict,
+                                  struct qwp_error *err)
+{
+    for (;;) {
+        struct qwp_ring_def def;
+        enum qwp_result result = qwp_ring_next_def(&source->rx, entry, &def, err);
+        if (result == QWP_AGAIN) {
+            return QWP_OK;
+        }
+        if (result == QWP_OK) {
+            result = def.kind == QWP_DEF_SYMBOL ? define_symbol(source, &def, dict, err)
+                                                : define_shape(source, def.shape, schema, err);
+        }
+        if (result != QWP_OK) {
+            return result;
+        }
+    }
+}
+
+void qwp_source_stored(struct qwp_source *source, uint64_t fsn)
+{
+    qwp_notes_add(&source->notes, (struct qwp_note){fsn, source->taken_pos, source->taken_rows});
+    qwp_ring_release(&source->rx, source->taken_pos, source->taken_rows);
+    source->taken_rows = 0;
+    source->in_frame = false;
+}
+
+void qwp_source_untake(struct qwp_source *source)
+{
+    source->taken_pos = source->rx.head_pos;
+    source->taken_rows = 0;
+    source->in_frame = false;
+}
+
+void qwp_source_settle(struct qwp_source *source, uint64_t acked_count)
+{
+    uint64_t pos = source->rx.acked_pos;
+    const uint64_t rows = qwp_notes_settle(&source->notes, acked_count, &pos);
+    if (pos != source->rx.acked_pos) {
+        qwp_ring_settle(&source->rx, pos, rows, 0);
+    }
+}
+
+void qwp_source_detach(struct qwp_source *source, const char *reason)
+{
+    source->detached = true;
+    qwp_ring_set_state(&source->rx, QWP_RING_DETACHED, reason);
+    if (source->slot != NULL) {
+        qwp_shared_text_set(source->slot->reason, sizeof source->slot->reason, reason);
+        store_u32(&source->slot->state, QWP_RING_DETACHED);
+    }
+}
+
+void qwp_source_report(struct qwp_source *source)
+{
+    struct qwp_control_producer *slot = source->slot;
+    if (slot == NULL) {
+        return;
+    }
+    struct qwp_ring_header *header = source->rx.header;
+    store_u64(&slot->rows_published, load_u64(&header->rows_published));
+    store_u64(&slot->rows_stored, source->rx.rows_stored);
+    store_u64(&slot->rows_acked, source->rx.rows_acked);
+    store_u64(&slot->rows_rejected, source->rx.rows_rejected);
+    store_u64(&slot->rows_dropped, load_u64(&header->rows_dropped));
+    const uint64_t tail = load_u64(&header->tail_pos);
+    const uint64_t waiting = tail - source->rx.head_pos;
+    store_u64(&slot->bytes_waiting, waiting <= source->rx.data_bytes ? waiting : 0);
+}

@@ -1,0 +1,58 @@
+/* qwp_source: one attached ring as intake sees it.
+ *
+ * Holds what a ring's numbers mean here (its shapes, its symbols), how far its rows were taken, and
+ * which frames they went into, so that an acknowledged frame settles the right part of the ring.
+ *
+ * Threads: intake's.
+ * Trust:   definitions are judged as they come; the first bad one makes the source faulty. */
+#ifndef QWP_SOURCE_H
+#define QWP_SOURCE_H
+
+#include "core/store/qwp_dict.h"
+#include "ipc/qwp_rendezvous.h"
+#include "ipc/qwp_ring.h"
+#include "sidecar/qwp_notes.h"
+#include "sidecar/qwp_schema.h"
+
+struct qwp_source {
+    struct qwp_ring_rx rx;
+    struct qwp_known_shape **shapes; /* by the ring's shape index; a reference each */
+    uint32_t shape_count, shape_capacity;
+    uint32_t *symbol_codes; /* by the ring's symbol index: qwp_symbol_code() of the global id */
+    uint32_t symbol_count, symbol_capacity;
+    uint64_t taken_pos;  /* rows below are in the frame being built, or stored */
+    uint64_t taken_rows; /* of them, in the frame being built */
+    bool in_frame;
+    bool orphan;   /* the producer is gone: drain, then remove */
+    bool detached; /* faulty: never read again */
+    struct qwp_notes notes;
+    struct qwp_control_producer *slot; /* its entry in the control file; NULL: none */
+};
+
+/* `published_count`: frames in the log now. Rows that an earlier sidecar stored and nobody settled
+ * yet are settled when all of those frames are. */
+QWP_MUST_USE enum qwp_result qwp_source_open(struct qwp_source **out, int dir_fd,
+                                             const char *file_name,
+                                             const struct qwp_ring_limits *limits,
+                                             uint64_t published_count, struct qwp_error *err);
+/* Gives the source its entry in the control file. */
+void qwp_source_show(struct qwp_source *source, struct qwp_control_producer *slot);
+void qwp_source_close(struct qwp_source *source);
+
+/* Takes in every definition that is published. `entry`: QWP_RING_DEF_BYTES_MAX of scratch.
+ * QWP_CORRUPT or QWP_INVALID: the source is at fault; QWP_LIMIT, QWP_NOMEM: a bound of ours. */
+QWP_MUST_USE enum qwp_result qwp_source_define(struct qwp_source *source, unsigned char *entry,
+                                               struct qwp_schema *schema, struct qwp_dict *dict,
+                                               struct qwp_error *err);
+/* The rows taken are stored, the last of them in frame `fsn`. */
+void qwp_source_stored(struct qwp_source *source, uint64_t fsn);
+/* The frame being built was given up. */
+void qwp_source_untake(struct qwp_source *source);
+/* Frames below acked_count are acknowledged. */
+void qwp_source_settle(struct qwp_source *source, uint64_t acked_count);
+/* Faulty: tells the producer and `status` why, and never reads the ring again. */
+void qwp_source_detach(struct qwp_source *source, const char *reason);
+/* Writes the figures of the ring to its entry in the control file. */
+void qwp_source_report(struct qwp_source *source);
+
+#endif
