@@ -5,19 +5,9 @@
 #include "core/conf/qwp_conf.h"
 #include "core/conf/qwp_option.h"
 #include "sidecar/qwp_check.h"
+#include "sidecar/qwp_daemon.h"
 #include "sidecar/qwp_options.h"
 #include "sidecar/qwp_status.h"
-#define DAEMON_HEADER "sidecar/qwp_daemon.h"
-#if __has_include(DAEMON_HEADER)
-#include DAEMON_HEADER
-#else
-static int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *conf)
-{
-    (void)options, (void)conf;
-    fputs("qwp-sidecar: this build has no daemon\n", stderr);
-    return 1;
-}
-#endif
 
 enum { EXIT_USAGE = 2 };
 

@@ -1,0 +1,351 @@
+#include "sidecar/qwp_daemon.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/qwp_clock.h"
+#include "core/qwp_log.h"
+#include "sidecar/qwp_duty.h"
+
+enum {
+    PATH_BYTES = 4096,
+    DISCONNECT_GRACE_MS = 1000,
+    TABLES_MAX = QWP_TABLES_MAX,
+};
+
+struct daemon {
+    const struct qwp_options *options;
+    const struct qwp_conf *conf;
+    int dir_fd, private_fd, lock_fd, inotify_fd;
+    struct qwp_control control;
+    struct qwp_bell_rx bell;
+    struct qwp_seglog *log;
+    struct qwp_loop *loop;        /* intake's, or everyone's */
+    struct qwp_loop *sender_loop; /* dedicated: the sender's; else the same as `loop` */
+    struct qwp_intake intake;
+    struct qwp_sender sender;
+    struct qwp_ending ending;
+};
+
+/* For the signal handler alone. */
+static struct daemon *signalled;
+
+static void on_signal(int number)
+{
+    (void)number;
+    const int error = errno;
+    atomic_fetch_add_explicit(&signalled->ending.signals, 1, memory_order_relaxed);
+    qwp_loop_wake(signalled->loop);
+    errno = error;
+}
+
+static void signals_setup(struct daemon *d)
+{
+    signalled = d;
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    action.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+static void signals_reset(void)
+{
+    const struct sigaction action = {.sa_handler = SIG_DFL};
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+}
+
+/* ---- start ---- */
+
+static enum qwp_result rendezvous_start(struct daemon *d, struct qwp_error *err)
+{
+    const struct qwp_options *options = d->options;
+    enum qwp_result result;
+    if (options->accept_any_dir) {
+        result = qwp_rendezvous_open_any(options->rings_dir, options->name, &d->dir_fd, err);
+        if (result == QWP_OK && err->text[0] != '\0') {
+            qwp_log(QWP_LOG_WARN, "rings directory taken all the same", "reason=\"%s\"", err->text);
+        }
+    } else {
+        result = qwp_rendezvous_open(options->rings_dir, options->name, &d->dir_fd, err);
+    }
+    if (result != QWP_OK) {
+        return result;
+    }
+    return qwp_rendezvous_claim(d->dir_fd, &d->private_fd, &d->lock_fd, err);
+}
+
+static enum qwp_result bell_start(struct daemon *d, struct qwp_error *err)
+{
+    const struct qwp_options *options = d->options;
+    const bool fifo = options->doorbell == QWP_DOORBELL_FIFO || !qwp_loop_has_futex(d->loop);
+    const struct qwp_control_options control = {
+        .bell_mode = fifo ? QWP_BELL_FIFO : QWP_BELL_FUTEX,
+        .bell_fence = options->doorbell == QWP_DOORBELL_FENCE,
+        .producers_max = (uint32_t)options->producers_max,
+        .ring_bytes_max = options->ring_bytes_max,
+    };
+    const enum qwp_result result = qwp_control_create(&d->control, d->dir_fd, &control, err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    return qwp_bell_rx_open(&d->bell, d->dir_fd, &d->control, err);
+}
+
+/* <sf_dir>/<sender_id>, or in memory mode a slot beside the rings. */
+static enum qwp_result log_start(struct daemon *d, struct qwp_error *err)
+{
+    const struct qwp_conf *conf = d->conf;
+    char path[PATH_BYTES];
+    if (conf->sf_dir != NULL) {
+        if (mkdir(conf->sf_dir, 0700) != 0 && errno != EEXIST) {
+            return qwp_fail(err, QWP_IO, errno, "cannot make sf_dir %s", conf->sf_dir);
+        }
+        snprintf(path, sizeof path, "%s/%s", conf->sf_dir, conf->sender_id);
+    } else {
+        snprintf(path, sizeof path, "/proc/self/fd/%d/slot", d->private_fd);
+    }
+    const struct qwp_seglog_options log = {
+        .dir = path,
+        .segment_bytes = conf->sf_segment_bytes,
+        .total_bytes_max = conf->sf_total_bytes_max,
+        .durability = (enum qwp_durability)conf->sf_durability,
+        .sync_interval_ns = conf->sf_sync_interval_ns,
+        .payload_crc = conf->sf_dir != NULL,
+        .symbols_max = QWP_DICT_SYMBOLS_MAX,
+        .symbol_bytes_max = UINT64_C(256) * 1024 * 1024,
+    };
+    return qwp_seglog_open(&d->log, &log, err);
+}
+
+static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
+{
+    const struct qwp_options *options = d->options;
+    const struct qwp_intake_options intake = {
+        .linger_ns = options->linger_ns,
+        .batch_rows = options->batch_rows_max,
+        .batch_bytes = options->batch_bytes_max,
+        .segment_bytes = d->conf->sf_segment_bytes,
+        .producers_max = (uint32_t)options->producers_max,
+        .tables_max = TABLES_MAX,
+        .ring_limits = {.data_bytes_max = options->ring_bytes_max,
+                        .defs_bytes_max = QWP_RING_DEFS_BYTES_MAX},
+    };
+    enum qwp_result result =
+        qwp_intake_init(&d->intake, &intake, d->dir_fd, &d->control, &d->bell, d->log, err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    const bool dedicated = d->sender_loop != d->loop;
+    const struct qwp_sender_options sender = {
+        .loop = d->sender_loop,
+        .conf = d->conf,
+        .log = d->log,
+        .page = d->control.header,
+        .message_bytes_max = &d->intake.message_bytes_max,
+        .intake_loop = dedicated ? d->loop : NULL,
+    };
+    return qwp_sender_init(&d->sender, &sender, err);
+}
+
+static enum qwp_result loops_start(struct daemon *d, struct qwp_error *err)
+{
+    const struct qwp_loop_options loop = {.busy = d->options->idle == QWP_IDLE_SPIN};
+    const enum qwp_result result = qwp_loop_open(&d->loop, &loop, err);
+    if (result != QWP_OK || d->options->threading == QWP_THREADING_SHARED) {
+        d->sender_loop = d->loop;
+        return result;
+    }
+    return qwp_loop_open(&d->sender_loop, &loop, err);
+}
+
+static enum qwp_result start(struct daemon *d, struct qwp_error *err)
+{
+    if (d->conf->durable_ack) {
+        return qwp_fail(err, QWP_INVALID, 0,
+                        "request_durable_ack is not supported yet: leave it out");
+    }
+    enum qwp_result result = rendezvous_start(d, err);
+    result = result == QWP_OK ? loops_start(d, err) : result;
+    result = result == QWP_OK ? log_start(d, err) : result;
+    result = result == QWP_OK ? bell_start(d, err) : result;
+    result = result == QWP_OK ? workers_start(d, err) : result;
+    if (result != QWP_OK) {
+        return result;
+    }
+    qwp_rendezvous_sweep(d->dir_fd);
+    struct qwp_error watch;
+    if (qwp_rendezvous_watch(d->dir_fd, &d->inotify_fd, &watch) != QWP_OK) {
+        d->inotify_fd = -1;
+        qwp_log(QWP_LOG_WARN, "no inotify: rings are looked for once a second", "reason=\"%s\"",
+                watch.text);
+    }
+    return QWP_OK;
+}
+
+/* ---- run ---- */
+
+struct sender_thread {
+    struct daemon *d;
+    struct qwp_duty duty;
+};
+
+static void disconnect(struct daemon *d);
+
+static void *sender_thread_run(void *arg)
+{
+    struct sender_thread *thread = arg;
+    struct daemon *d = thread->d;
+    qwp_duty_run(&thread->duty);
+    disconnect(d);
+    /* A loop is closed, and everything on it, by the thread that ran it. */
+    qwp_sender_fini(&d->sender);
+    qwp_loop_close(d->sender_loop);
+    d->sender_loop = d->loop;
+    return NULL;
+}
+
+/* On the thread that owns the sender's loop: a goodbye that the server can read. */
+static void disconnect(struct daemon *d)
+{
+    const int64_t grace_ns = (int64_t)DISCONNECT_GRACE_MS * QWP_NS_PER_MS;
+    qwp_sender_disconnect(&d->sender, grace_ns);
+    const int64_t deadline_ns = qwp_clock_monotonic_ns() + grace_ns;
+    while (!qwp_sender_is_down(&d->sender) && qwp_clock_monotonic_ns() < deadline_ns) {
+        (void)qwp_loop_run(d->sender_loop, deadline_ns);
+    }
+}
+
+static enum qwp_result run(struct daemon *d, struct qwp_error *err)
+{
+    const bool dedicated = d->sender_loop != d->loop;
+    struct qwp_duty intake = {
+        .loop = d->loop,
+        .log = d->log,
+        .control = &d->control,
+        .intake = &d->intake,
+        .bell = &d->bell,
+        .inotify_fd = d->inotify_fd,
+        .sender = dedicated ? NULL : &d->sender,
+        .peer = dedicated ? d->sender_loop : NULL,
+        .ending = &d->ending,
+        .spin = d->options->idle == QWP_IDLE_SPIN,
+    };
+    struct sender_thread sender = {.d = d, .duty = intake};
+    sender.duty.loop = d->sender_loop;
+    sender.duty.intake = NULL;
+    sender.duty.sender = &d->sender;
+    sender.duty.peer = d->loop;
+    pthread_t thread;
+    if (dedicated) {
+        const int error = pthread_create(&thread, NULL, sender_thread_run, &sender);
+        if (error != 0) {
+            return qwp_fail(err, QWP_NOMEM, error, "cannot start the sender's thread");
+        }
+    }
+    qwp_duty_run(&intake);
+    if (dedicated) {
+        pthread_join(thread, NULL);
+    } else {
+        disconnect(d);
+    }
+    return QWP_OK;
+}
+
+/* ---- end ---- */
+
+static int summarize(const struct daemon *d)
+{
+    const uint64_t published = qwp_seglog_published_count(d->log);
+    const uint64_t acked = qwp_seglog_acked_count(d->log);
+    struct qwp_seglog_stats stats;
+    qwp_seglog_stats(d->log, &stats);
+    struct qwp_control_header *page = d->control.header;
+    const uint64_t rows = atomic_load_explicit(&page->rows_stored, memory_order_relaxed);
+    if (published == acked) {
+        qwp_log(QWP_LOG_INFO, "closed: everything is acknowledged", "rows=%llu frames=%llu",
+                (unsigned long long)rows, (unsigned long long)published);
+        return QWP_EXIT_OK;
+    }
+    qwp_log(QWP_LOG_WARN, "closed: frames stay in the store for the next start",
+            "frames_waiting=%llu bytes_waiting=%llu store=%s",
+            (unsigned long long)(published - acked), (unsigned long long)stats.bytes_waiting,
+            d->conf->sf_dir != NULL ? d->conf->sf_dir : "memory");
+    return QWP_EXIT_UNACKED;
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static void stop(struct daemon *d)
+{
+    qwp_sender_fini(&d->sender);
+    qwp_intake_fini(&d->intake);
+    qwp_bell_rx_close(&d->bell);
+    qwp_control_close(&d->control);
+    qwp_seglog_close(d->log);
+    if (d->sender_loop != d->loop) {
+        qwp_loop_close(d->sender_loop);
+    }
+    qwp_loop_close(d->loop);
+    close_fd(d->inotify_fd);
+    close_fd(d->lock_fd);
+    close_fd(d->private_fd);
+    close_fd(d->dir_fd);
+}
+
+static void notice_ignored_keys(const struct qwp_conf *conf)
+{
+    for (size_t i = 0; i < conf->ignored_count; i++) {
+        qwp_log(QWP_LOG_INFO, "key of the connect string has no meaning here", "key=%s",
+                conf->ignored[i]);
+    }
+}
+
+int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *conf)
+{
+    qwp_log_setup((enum qwp_log_level)options->log_level, STDERR_FILENO);
+    struct daemon *d = calloc(1, sizeof *d);
+    if (d == NULL) {
+        fputs("qwp-sidecar: no memory to start\n", stderr);
+        return QWP_EXIT_FAILED;
+    }
+    d->options = options;
+    d->conf = conf;
+    d->dir_fd = d->private_fd = d->lock_fd = d->inotify_fd = -1;
+    d->bell.fifo_fd = -1;
+    d->ending.grace_ns = conf->close_flush_ns_max;
+    struct qwp_error err = {0};
+    int code = QWP_EXIT_FAILED;
+    enum qwp_result result = start(d, &err);
+    if (result == QWP_OK) {
+        notice_ignored_keys(conf);
+        signals_setup(d);
+        qwp_log(QWP_LOG_INFO, "ready", "version=" QWP_VERSION " rings=%s instance=%s pid=%d",
+                options->rings_dir, options->name, (int)getpid());
+        result = run(d, &err);
+        code = result == QWP_OK ? summarize(d) : QWP_EXIT_FAILED;
+        struct qwp_error flush;
+        if (qwp_seglog_flush(d->log, &flush) != QWP_OK) {
+            qwp_log(QWP_LOG_WARN, "store could not be synced", "reason=\"%s\"", flush.text);
+        }
+        signals_reset();
+    }
+    if (result != QWP_OK) {
+        qwp_log(QWP_LOG_ERROR, "cannot start", "reason=\"%s\"", err.text);
+    }
+    stop(d);
+    free(d);
+    return code;
+}

@@ -1,0 +1,310 @@
+#include "sidecar/qwp_duty.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "core/qwp_clock.h"
+#include "core/qwp_log.h"
+
+enum {
+    REPORT_MS = 100,
+    RESCAN_MS = 1000,
+    STRANGERS_SLEEP_MS = 50, /* someone else's process could move our futex waiter away */
+};
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- figures for `status` ---- */
+
+static void store_u64(_Atomic uint64_t *at, uint64_t v)
+{
+    atomic_store_explicit(at, v, memory_order_relaxed);
+}
+
+static void report(struct qwp_duty *duty, int64_t now_ns)
+{
+    struct qwp_control_header *page = duty->control->header;
+    if (duty->intake != NULL) {
+        struct qwp_seglog_stats stats;
+        qwp_seglog_stats(duty->log, &stats);
+        store_u64(&page->bytes_waiting, stats.bytes_waiting);
+        store_u64(&page->store_bytes, stats.bytes_total);
+        qwp_intake_report(duty->intake);
+    }
+    if (duty->sender != NULL) {
+        struct qwp_session_counters counters;
+        qwp_session_count(duty->sender->session, &counters);
+        store_u64(&page->bytes_sent, counters.bytes_sent);
+    }
+    duty->report_ns = now_ns + (int64_t)REPORT_MS * QWP_NS_PER_MS;
+}
+
+/* ---- what wakes a parked duty ---- */
+
+static void on_bell(struct qwp_op *op, int outcome, bool more)
+{
+    struct qwp_duty *duty = op->owner;
+    (void)more;
+    duty->woken |= outcome != -ECANCELED;
+}
+
+/* The futex wait stays armed across park and unpark; it is armed only while the epoch is even. */
+static void bell_arm(struct qwp_duty *duty)
+{
+    if (duty->bell_op.in_flight) {
+        return;
+    }
+    duty->bell_op.fn = on_bell;
+    duty->bell_op.owner = duty;
+    if (duty->bell->fifo_fd >= 0) {
+        qwp_loop_poll(duty->loop, &duty->bell_op, duty->bell->fifo_fd, POLLIN, false);
+    } else {
+        uint32_t expected;
+        const uint32_t *word = qwp_bell_word(duty->bell, &expected);
+        qwp_loop_futex_wait(duty->loop, &duty->bell_op, word, expected);
+    }
+}
+
+static void on_ring_event(void *owner, const char *file_name)
+{
+    qwp_intake_ring_event(owner, file_name);
+}
+
+static void on_inotify(struct qwp_op *op, int outcome, bool more)
+{
+    struct qwp_duty *duty = op->owner;
+    if (outcome < 0) {
+        return; /* cancelled */
+    }
+    alignas(struct inotify_event) char events[16 * 1024];
+    ssize_t len;
+    while ((len = read(duty->inotify_fd, events, sizeof events)) > 0) {
+        qwp_rendezvous_events(events, (size_t)len, on_ring_event, duty->intake);
+    }
+    if (!more) {
+        qwp_loop_poll(duty->loop, op, duty->inotify_fd, POLLIN, true);
+    }
+    duty->woken = true;
+}
+
+static void watch_start(struct qwp_duty *duty)
+{
+    if (duty->inotify_fd >= 0) {
+        duty->inotify_op.fn = on_inotify;
+        duty->inotify_op.owner = duty;
+        qwp_loop_poll(duty->loop, &duty->inotify_op, duty->inotify_fd, POLLIN, true);
+    }
+    qwp_intake_ring_event(duty->intake, NULL);
+}
+
+/* ---- the workers ---- */
+
+static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
+{
+    const uint64_t published = qwp_seglog_published_count(duty->log);
+    const uint64_t acked = qwp_seglog_acked_count(duty->log);
+    if (published == duty->published_seen && acked == duty->acked_seen &&
+        now_ns < duty->keeper_ns) {
+        *next_ns = sooner(*next_ns, duty->keeper_ns);
+        return false;
+    }
+    duty->published_seen = published;
+    duty->acked_seen = acked;
+    bool more;
+    qwp_seglog_maintain(duty->log, now_ns, &more, &duty->keeper_ns);
+    if (more) {
+        duty->keeper_ns = 0;
+    }
+    *next_ns = sooner(*next_ns, duty->keeper_ns);
+    return more;
+}
+
+static void wake_peer(struct qwp_duty *duty, uint64_t published_before)
+{
+    if (duty->peer != NULL && qwp_seglog_published_count(duty->log) != published_before) {
+        qwp_loop_wake(duty->peer);
+    }
+}
+
+static bool intake_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
+{
+    if (duty->inotify_fd < 0) {
+        if (now_ns >= duty->rescan_ns) {
+            qwp_intake_ring_event(duty->intake, NULL);
+            duty->rescan_ns = now_ns + (int64_t)RESCAN_MS * QWP_NS_PER_MS;
+        }
+        *next_ns = sooner(*next_ns, duty->rescan_ns);
+    }
+    const uint64_t published = qwp_seglog_published_count(duty->log);
+    const bool worked = qwp_intake_do_work(duty->intake, now_ns, next_ns);
+    wake_peer(duty, published);
+    return worked;
+}
+
+static bool sender_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
+{
+    const bool sent = qwp_sender_do_work(duty->sender, now_ns, next_ns);
+    const bool kept = keep(duty, now_ns, next_ns);
+    return sent || kept;
+}
+
+/* ---- the end ---- */
+
+static bool all_acked(const struct qwp_duty *duty)
+{
+    return qwp_seglog_published_count(duty->log) == qwp_seglog_acked_count(duty->log);
+}
+
+/* With intake: true when this was the last cycle. */
+static bool end_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
+{
+    const int signals = atomic_load_explicit(&duty->ending->signals, memory_order_relaxed);
+    if (signals == 0) {
+        return false;
+    }
+    if (duty->end_ns == 0) {
+        duty->end_ns = now_ns + duty->ending->grace_ns;
+        atomic_store_explicit(&duty->control->header->state, QWP_SIDECAR_CLOSING,
+                              memory_order_relaxed);
+        qwp_intake_close_rings(duty->intake);
+        qwp_log(QWP_LOG_INFO, "closing: taking what is in the rings, waiting for acknowledgements",
+                "frames_waiting=%llu grace_s=%lld",
+                (unsigned long long)(qwp_seglog_published_count(duty->log) -
+                                     qwp_seglog_acked_count(duty->log)),
+                (long long)(duty->ending->grace_ns / QWP_NS_PER_S));
+    }
+    *next_ns = sooner(*next_ns, duty->end_ns);
+    return signals > 1 || now_ns >= duty->end_ns ||
+           (qwp_intake_is_drained(duty->intake) && all_acked(duty));
+}
+
+static bool is_over(struct qwp_duty *duty)
+{
+    return atomic_load_explicit(&duty->ending->finish, memory_order_acquire);
+}
+
+static void finish(struct qwp_duty *duty)
+{
+    report(duty, qwp_clock_monotonic_ns());
+    atomic_store_explicit(&duty->ending->finish, true, memory_order_release);
+    if (duty->peer != NULL) {
+        qwp_loop_wake(duty->peer);
+    }
+}
+
+/* ---- the cycle ---- */
+
+static bool intake_wants_to_work(const struct qwp_duty *duty, int64_t next_intake_ns,
+                                 int64_t now_ns)
+{
+    return duty->woken || now_ns >= next_intake_ns || qwp_intake_may_retry(duty->intake) ||
+           (duty->end_ns == 0 &&
+            atomic_load_explicit(&duty->ending->signals, memory_order_relaxed) > 0);
+}
+
+/* Sleeps with the epoch odd. Network and acknowledgements are served without leaving the park: only
+ * rows (or their time, next_intake_ns) end it. */
+static void park(struct qwp_duty *duty, int64_t next_intake_ns, int64_t next_ns)
+{
+    bell_arm(duty);
+    qwp_loop_submit(duty->loop); /* armed before "parked" can be seen */
+    const bool sure = qwp_bell_park(duty->bell, duty->intake->lingering);
+    duty->woken |= qwp_intake_has_news(duty->intake);
+    int64_t now_ns = qwp_clock_monotonic_ns();
+    if (!sure) {
+        next_intake_ns = sooner(next_intake_ns, now_ns + QWP_BELL_UNSURE_NS);
+    }
+    if (qwp_intake_has_strangers(duty->intake)) {
+        next_intake_ns =
+            sooner(next_intake_ns, now_ns + (int64_t)STRANGERS_SLEEP_MS * QWP_NS_PER_MS);
+    }
+    while (!intake_wants_to_work(duty, next_intake_ns, now_ns) && !is_over(duty)) {
+        (void)qwp_loop_run(duty->loop, sooner(next_ns, next_intake_ns));
+        now_ns = qwp_clock_monotonic_ns();
+        next_ns = QWP_NEVER_NS;
+        if (duty->sender != NULL) {
+            while (sender_step(duty, now_ns, &next_ns) && !duty->woken) {
+                (void)qwp_loop_run(duty->loop, 0);
+                next_ns = QWP_NEVER_NS;
+            }
+        }
+        qwp_intake_settle(duty->intake);
+        if (duty->intake->figures_changed) {
+            report(duty, now_ns);
+        }
+        if (duty->end_ns != 0 && all_acked(duty)) {
+            break;
+        }
+    }
+    if (duty->woken) {
+        store_u64(&duty->control->header->wakeups,
+                  atomic_load_explicit(&duty->control->header->wakeups, memory_order_relaxed) + 1);
+    }
+    qwp_bell_unpark(duty->bell);
+    duty->woken = false;
+}
+
+static void rest(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, int64_t next_ns)
+{
+    if (duty->intake != NULL && duty->intake->figures_changed) {
+        report(duty, now_ns);
+    }
+    if (duty->intake != NULL) {
+        park(duty, next_intake_ns, next_ns);
+    } else {
+        report(duty, now_ns);
+        (void)qwp_loop_run(duty->loop, next_ns);
+    }
+}
+
+/* The operations live in the duty: none may outlast it. */
+static void operations_end(struct qwp_duty *duty)
+{
+    qwp_loop_cancel(duty->loop, &duty->bell_op);
+    qwp_loop_cancel(duty->loop, &duty->inotify_op);
+    while (duty->bell_op.in_flight || duty->inotify_op.in_flight) {
+        (void)qwp_loop_run(duty->loop, QWP_NEVER_NS);
+    }
+}
+
+static void cycle(struct qwp_duty *duty)
+{
+    while (!is_over(duty)) {
+        const int64_t now_ns = qwp_clock_monotonic_ns();
+        int64_t next_intake_ns = QWP_NEVER_NS;
+        int64_t next_ns = QWP_NEVER_NS;
+        bool worked = false;
+        if (duty->intake != NULL) {
+            worked |= intake_step(duty, now_ns, &next_intake_ns);
+        }
+        if (duty->sender != NULL) {
+            worked |= sender_step(duty, now_ns, &next_ns);
+        }
+        if (duty->intake != NULL && end_step(duty, now_ns, &next_intake_ns)) {
+            finish(duty);
+            return;
+        }
+        if (!worked && !duty->spin) {
+            rest(duty, now_ns, next_intake_ns, next_ns);
+            continue;
+        }
+        if (now_ns >= duty->report_ns) {
+            report(duty, now_ns);
+        }
+        (void)qwp_loop_run(duty->loop, 0);
+    }
+}
+
+void qwp_duty_run(struct qwp_duty *duty)
+{
+    if (duty->intake != NULL) {
+        watch_start(duty);
+    }
+    cycle(duty);
+    operations_end(duty);
+}

@@ -1,0 +1,500 @@
+#include "sidecar/qwp_intake.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/qwp_assert.h"
+#include "core/qwp_clock.h"
+#include "core/qwp_log.h"
+
+enum { STALL_RETRY_MS = 50 };
+
+static void add_u64(_Atomic uint64_t *at, uint64_t n)
+{
+    /* One writer: no read-modify-write needed. */
+    atomic_store_explicit(at, atomic_load_explicit(at, memory_order_relaxed) + n,
+                          memory_order_relaxed);
+}
+
+enum qwp_result qwp_intake_init(struct qwp_intake *intake, const struct qwp_intake_options *options,
+                                int dir_fd, struct qwp_control *control, struct qwp_bell_rx *bell,
+                                struct qwp_seglog *log, struct qwp_error *err)
+{
+    *intake = (struct qwp_intake){
+        .options = *options,
+        .dir_fd = dir_fd,
+        .control = control,
+        .bell = bell,
+        .log = log,
+        .dict = qwp_seglog_dict(log),
+        .message_bytes_max = QWP_MESSAGE_BYTES_DEFAULT,
+    };
+    /* What was recovered is in the dictionary's file, and the sender registers all of that first.
+     */
+    intake->framed_symbols = qwp_dict_count(intake->dict);
+    intake->acked_seen = qwp_seglog_acked_count(log);
+    intake->sources = calloc(options->producers_max, sizeof *intake->sources);
+    intake->def_entry = malloc(QWP_RING_DEF_BYTES_MAX);
+    enum qwp_result result = qwp_schema_init(&intake->schema, options->tables_max);
+    if (intake->sources == NULL || intake->def_entry == NULL || result != QWP_OK) {
+        result = qwp_fail(err, QWP_NOMEM, 0, "no memory for %u producers", options->producers_max);
+    } else {
+        result = qwp_gather_create(&intake->gather, intake->dict, err);
+    }
+    if (result != QWP_OK) {
+        qwp_intake_fini(intake);
+    }
+    return result;
+}
+
+void qwp_intake_fini(struct qwp_intake *intake)
+{
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        qwp_source_close(intake->sources[i]);
+    }
+    free(intake->sources);
+    free(intake->def_entry);
+    qwp_gather_destroy(intake->gather);
+    if (intake->schema.tables != NULL) {
+        qwp_schema_fini(&intake->schema);
+    }
+    *intake = (struct qwp_intake){0};
+}
+
+/* ---- frames ---- */
+
+static void frame_abandon(struct qwp_intake *intake)
+{
+    qwp_gather_abandon(intake->gather);
+    qwp_seglog_abandon(intake->log, qwp_gather_touched(intake->gather));
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        qwp_source_untake(intake->sources[i]);
+    }
+    intake->frame_open = false;
+    intake->more_due = true;
+}
+
+static size_t frame_bytes_max(const struct qwp_intake *intake)
+{
+    const size_t cap = atomic_load_explicit(&intake->message_bytes_max, memory_order_relaxed);
+    return cap < intake->options.batch_bytes ? cap : intake->options.batch_bytes;
+}
+
+static void stall_report(struct qwp_intake *intake, const struct qwp_error *err)
+{
+    add_u64(&intake->control->header->stalls, 1);
+    if (!intake->reported_stall) {
+        intake->reported_stall = true;
+        qwp_log(QWP_LOG_WARN, "store takes no more rows; they wait in their rings", "reason=\"%s\"",
+                err->text);
+    }
+}
+
+/* Room for a frame of at least `bytes`; a store that has none is asked again later. */
+static bool frame_begin(struct qwp_intake *intake, size_t bytes, size_t bytes_max, int64_t now_ns)
+{
+    struct qwp_error err = {0};
+    unsigned char *at;
+    size_t room;
+    const enum qwp_result result =
+        qwp_seglog_reserve(intake->log, bytes, bytes_max, &at, &room, &err);
+    if (result != QWP_OK) {
+        intake->stalled = true;
+        intake->retry_ns = now_ns + (int64_t)STALL_RETRY_MS * QWP_NS_PER_MS;
+        stall_report(intake, &err);
+        return false;
+    }
+    if (intake->reported_stall) {
+        intake->reported_stall = false;
+        qwp_log(QWP_LOG_INFO, "store takes rows again", "");
+    }
+    intake->stalled = false;
+    qwp_gather_begin(intake->gather, at, room, intake->framed_symbols);
+    intake->frame_open = true;
+    intake->turns_left = intake->source_count;
+    return true;
+}
+
+static void detach(struct qwp_intake *intake, struct qwp_source *source, const char *reason)
+{
+    qwp_log(QWP_LOG_ERROR, "ring detached", "ring=%s producer=\"%s\" reason=\"%s\"",
+            source->rx.file_name, source->rx.name, reason);
+    qwp_source_detach(source, reason);
+    intake->figures_changed = true;
+}
+
+/* The frame is spoilt. Its guilty source goes; without one we are out of memory and try again. */
+static void frame_fault(struct qwp_intake *intake, const struct qwp_gather_fault *fault,
+                        int64_t now_ns)
+{
+    frame_abandon(intake);
+    if (fault->source != NULL) {
+        detach(intake, fault->source, fault->error.text);
+        return;
+    }
+    intake->stalled = true;
+    intake->retry_ns = now_ns + (int64_t)STALL_RETRY_MS * QWP_NS_PER_MS;
+    stall_report(intake, &fault->error);
+}
+
+static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
+{
+    struct qwp_gather_fault fault;
+    size_t len;
+    if (qwp_gather_finish(intake->gather, &len, &fault) != QWP_OK) {
+        frame_fault(intake, &fault, now_ns);
+        return;
+    }
+    /* The symbols must be on file before a frame that uses them can be replayed. */
+    if (qwp_seglog_persist_dict(intake->log, &fault.error) != QWP_OK) {
+        frame_fault(intake, &fault, now_ns);
+        return;
+    }
+    qwp_seglog_finish(intake->log, len, qwp_gather_touched(intake->gather), NULL);
+    const uint64_t fsn = qwp_seglog_publish(intake->log);
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        if (intake->sources[i]->in_frame) {
+            qwp_source_stored(intake->sources[i], fsn);
+        }
+    }
+    const uint64_t rows = qwp_gather_rows(intake->gather);
+    qwp_notes_add(&intake->frames, (struct qwp_note){.fsn = fsn, .rows = rows});
+    struct qwp_control_header *page = intake->control->header;
+    add_u64(&page->rows_stored, rows);
+    add_u64(&page->frames_published, 1);
+    add_u64(&page->bytes_stored, len);
+    intake->framed_symbols = qwp_gather_framed_symbols(intake->gather);
+    intake->frame_open = false;
+    intake->figures_changed = true;
+}
+
+/* What to do when a unit did not fit: end the frame, or give an empty one more room. */
+static void frame_full(struct qwp_intake *intake, struct qwp_source *source,
+                       const struct qwp_gather_fault *fault, int64_t now_ns)
+{
+    intake->more_due = true;
+    if (qwp_gather_rows(intake->gather) > 0 || fault->bytes_needed == 0) {
+        frame_publish(intake, now_ns);
+        return;
+    }
+    const size_t cap = atomic_load_explicit(&intake->message_bytes_max, memory_order_relaxed);
+    frame_abandon(intake);
+    if (fault->bytes_needed > cap) {
+        detach(intake, source, "a unit of rows does not fit into one message to the server");
+        return;
+    }
+    (void)frame_begin(intake, fault->bytes_needed, fault->bytes_needed, now_ns);
+}
+
+/* Takes rows into the open frame, at most `budget`. */
+static void frame_fill(struct qwp_intake *intake, uint64_t budget, int64_t now_ns)
+{
+    const uint64_t rows_before = qwp_gather_rows(intake->gather);
+    while (intake->turns_left > 0) {
+        if (intake->next_source >= intake->source_count) {
+            intake->next_source = 0;
+        }
+        struct qwp_source *source = intake->sources[intake->next_source];
+        enum qwp_result result = source->detached ? QWP_AGAIN : QWP_OK;
+        struct qwp_gather_fault fault;
+        while (result == QWP_OK && qwp_gather_rows(intake->gather) - rows_before < budget) {
+            result = qwp_gather_take(intake->gather, source, &fault);
+        }
+        if (result == QWP_OK) {
+            return; /* budget spent: go on in the next step */
+        }
+        if (result == QWP_AGAIN) {
+            intake->next_source++;
+            intake->turns_left--;
+        } else if (result == QWP_LIMIT) {
+            frame_full(intake, source, &fault, now_ns);
+            return;
+        } else {
+            frame_fault(intake, &fault, now_ns);
+            return;
+        }
+    }
+    frame_publish(intake, now_ns);
+}
+
+/* ---- looking at the rings ---- */
+
+struct visit {
+    uint64_t bytes; /* that wait */
+    bool half_full; /* some ring */
+};
+
+static void source_visit(struct qwp_intake *intake, struct qwp_source *source, struct visit *visit)
+{
+    if (source->detached) {
+        return;
+    }
+    const enum qwp_result polled = intake->closing ? QWP_AGAIN : qwp_ring_poll(&source->rx);
+    if (polled == QWP_CORRUPT) {
+        detach(intake, source, "impossible tail position");
+        return;
+    }
+    if (polled == QWP_OK) {
+        struct qwp_error err;
+        const enum qwp_result defined =
+            qwp_source_define(source, intake->def_entry, &intake->schema, intake->dict, &err);
+        if (defined != QWP_OK) {
+            detach(intake, source, err.text);
+            return;
+        }
+    }
+    const uint64_t waiting = source->rx.tail_seen_pos - source->rx.head_pos;
+    visit->bytes += waiting;
+    visit->half_full |= waiting * 2 >= source->rx.data_bytes;
+}
+
+static struct visit visit_all(struct qwp_intake *intake)
+{
+    struct visit visit = {0};
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        source_visit(intake, intake->sources[i], &visit);
+    }
+    return visit;
+}
+
+/* Whether what waits is to be stored now; *next_ns: when otherwise. */
+static bool batch_is_due(struct qwp_intake *intake, const struct visit *visit, int64_t now_ns,
+                         int64_t *next_ns)
+{
+    if (intake->first_seen_ns == 0) {
+        intake->first_seen_ns = now_ns;
+    }
+    if (intake->options.linger_ns == 0 || intake->more_due || visit->half_full ||
+        visit->bytes >= intake->options.batch_bytes) {
+        return true;
+    }
+    const int64_t due_ns = intake->first_seen_ns + intake->options.linger_ns;
+    if (now_ns >= due_ns) {
+        return true;
+    }
+    *next_ns = due_ns < *next_ns ? due_ns : *next_ns;
+    return false;
+}
+
+static void source_remove(struct qwp_intake *intake, uint32_t index)
+{
+    struct qwp_source *source = intake->sources[index];
+    struct qwp_error err;
+    qwp_log(QWP_LOG_INFO, "producer gone, ring drained", "ring=%s producer=\"%s\" rows=%llu",
+            source->rx.file_name, source->rx.name, (unsigned long long)source->rx.rows_stored);
+    if (qwp_ring_remove(&source->rx, intake->dir_fd, &err) != QWP_OK) {
+        qwp_log(QWP_LOG_WARN, "ring cannot be removed", "reason=\"%s\"", err.text);
+    }
+    intake->strangers -= source->rx.owner_uid != geteuid();
+    qwp_source_close(source);
+    intake->sources[index] = intake->sources[--intake->source_count];
+}
+
+/* Drained rings whose producer is gone leave. Not while a frame is open: rows point into them. */
+static bool orphans_remove(struct qwp_intake *intake)
+{
+    bool removed = false;
+    for (uint32_t i = intake->source_count; i-- > 0;) {
+        struct qwp_source *source = intake->sources[i];
+        if (source->orphan &&
+            (source->detached || source->rx.head_pos == source->rx.tail_seen_pos)) {
+            source_remove(intake, i);
+            removed = true;
+        }
+    }
+    return removed;
+}
+
+bool qwp_intake_settle(struct qwp_intake *intake)
+{
+    const uint64_t acked = qwp_seglog_acked_count(intake->log);
+    if (acked == intake->acked_seen) {
+        return false;
+    }
+    intake->acked_seen = acked;
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        qwp_source_settle(intake->sources[i], acked);
+    }
+    uint64_t pos;
+    add_u64(&intake->control->header->rows_acked, qwp_notes_settle(&intake->frames, acked, &pos));
+    intake->stalled = false; /* the budget may have room again */
+    intake->figures_changed = true;
+    return true;
+}
+
+bool qwp_intake_do_work(struct qwp_intake *intake, int64_t now_ns, int64_t *next_ns)
+{
+    bool worked = qwp_intake_settle(intake);
+    intake->lingering = false;
+    if (intake->frame_open) {
+        frame_fill(intake, QWP_INTAKE_STEP_ROWS, now_ns);
+        return true;
+    }
+    if (intake->stalled && now_ns < intake->retry_ns) {
+        *next_ns = intake->retry_ns < *next_ns ? intake->retry_ns : *next_ns;
+        return worked;
+    }
+    if (now_ns < intake->next_visit_ns && !intake->more_due) {
+        return true; /* too soon to look again, too short to sleep */
+    }
+    intake->next_visit_ns = now_ns + QWP_INTAKE_VISIT_NS;
+    const struct visit visit = visit_all(intake);
+    worked |= orphans_remove(intake);
+    if (visit.bytes == 0) {
+        intake->more_due = false;
+        intake->first_seen_ns = 0;
+        return worked;
+    }
+    if (!batch_is_due(intake, &visit, now_ns, next_ns)) {
+        intake->lingering = true;
+        return worked;
+    }
+    const size_t most = frame_bytes_max(intake);
+    const size_t least = most / 4 < intake->options.segment_bytes / 8
+                             ? most / 4
+                             : (size_t)intake->options.segment_bytes / 8;
+    intake->more_due = false;
+    intake->first_seen_ns = 0;
+    if (!frame_begin(intake, least, most, now_ns)) {
+        intake->more_due = true;
+        *next_ns = intake->retry_ns < *next_ns ? intake->retry_ns : *next_ns;
+        return worked;
+    }
+    frame_fill(intake, QWP_INTAKE_STEP_ROWS, now_ns);
+    return true;
+}
+
+bool qwp_intake_may_retry(const struct qwp_intake *intake)
+{
+    return intake->more_due && !intake->stalled;
+}
+
+bool qwp_intake_has_strangers(const struct qwp_intake *intake)
+{
+    return intake->strangers > 0;
+}
+
+bool qwp_intake_has_news(struct qwp_intake *intake)
+{
+    bool news = false;
+    for (uint32_t i = 0; i < intake->source_count && !news; i++) {
+        struct qwp_source *source = intake->sources[i];
+        news = !source->detached &&
+               atomic_load_explicit(&source->rx.header->tail_pos, memory_order_acquire) !=
+                   source->rx.tail_seen_pos;
+    }
+    return news;
+}
+
+/* ---- rings that come and go ---- */
+
+static struct qwp_control_producer *free_slot(struct qwp_intake *intake)
+{
+    for (uint32_t i = 0; i < intake->options.producers_max; i++) {
+        struct qwp_control_producer *slot = qwp_control_producer_at(intake->control, i);
+        if (atomic_load_explicit(&slot->in_use, memory_order_relaxed) == 0) {
+            return slot;
+        }
+    }
+    return NULL;
+}
+
+static struct qwp_source *source_find(struct qwp_intake *intake, const char *file_name)
+{
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        if (strcmp(intake->sources[i]->rx.file_name, file_name) == 0) {
+            return intake->sources[i];
+        }
+    }
+    return NULL;
+}
+
+static void attach(struct qwp_intake *intake, const char *file_name)
+{
+    if (intake->source_count == intake->options.producers_max) {
+        qwp_log(QWP_LOG_ERROR, "ring left alone: too many producers", "ring=%s producers_max=%u",
+                file_name, intake->options.producers_max);
+        return;
+    }
+    struct qwp_source *source;
+    struct qwp_error err;
+    const enum qwp_result result =
+        qwp_source_open(&source, intake->dir_fd, file_name, &intake->options.ring_limits,
+                        qwp_seglog_published_count(intake->log), &err);
+    if (result == QWP_AGAIN) {
+        return; /* gone again */
+    }
+    if (result != QWP_OK) {
+        qwp_log(QWP_LOG_ERROR, "ring refused", "ring=%s reason=\"%s\"", file_name, err.text);
+        return;
+    }
+    qwp_source_show(source, free_slot(intake));
+    qwp_bell_attach(intake->bell, &source->rx);
+    intake->sources[intake->source_count++] = source;
+    intake->strangers += source->rx.owner_uid != geteuid();
+    intake->figures_changed = true;
+    source->orphan = qwp_ring_is_orphan(&source->rx);
+    qwp_log(QWP_LOG_INFO, "ring attached", "ring=%s producer=\"%s\" bytes=%llu orphan=%d",
+            file_name, source->rx.name, (unsigned long long)source->rx.data_bytes, source->orphan);
+}
+
+static void ring_event(void *owner, const char *file_name)
+{
+    struct qwp_intake *intake = owner;
+    struct qwp_source *source = source_find(intake, file_name);
+    if (source == NULL) {
+        attach(intake, file_name);
+    } else if (!source->orphan && qwp_ring_is_orphan(&source->rx)) {
+        source->orphan = true;
+    }
+    intake->next_visit_ns = 0;
+}
+
+void qwp_intake_ring_event(struct qwp_intake *intake, const char *file_name)
+{
+    if (file_name != NULL) {
+        ring_event(intake, file_name);
+        return;
+    }
+    struct qwp_error err;
+    if (qwp_rendezvous_scan(intake->dir_fd, ring_event, intake, &err) != QWP_OK) {
+        qwp_log(QWP_LOG_ERROR, "rings cannot be listed", "reason=\"%s\"", err.text);
+    }
+}
+
+void qwp_intake_report(struct qwp_intake *intake)
+{
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        qwp_source_report(intake->sources[i]);
+    }
+    intake->figures_changed = false;
+}
+
+void qwp_intake_close_rings(struct qwp_intake *intake)
+{
+    if (intake->frame_open) {
+        frame_abandon(intake);
+    }
+    (void)visit_all(intake);
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        struct qwp_source *source = intake->sources[i];
+        if (!source->detached) {
+            qwp_ring_set_state(&source->rx, QWP_RING_CLOSING, "the sidecar is shutting down");
+        }
+    }
+    intake->closing = true;
+    intake->more_due = true;
+    intake->next_visit_ns = 0;
+}
+
+bool qwp_intake_is_drained(const struct qwp_intake *intake)
+{
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        const struct qwp_source *source = intake->sources[i];
+        if (!source->detached && source->rx.head_pos != source->rx.tail_seen_pos) {
+            return false;
+        }
+    }
+    return !intake->frame_open;
+}

@@ -1,0 +1,98 @@
+/* qwp_intake: the worker that takes rows out of the rings and appends frames to the log.
+ *
+ * Threads:  its own thread's, with bell and control file; shares with the sender only what the log
+ * does and `message_bytes_max`. Progress: do_work() takes at most QWP_INTAKE_STEP_ROWS rows and
+ * makes no system call while the log has a spare segment and nobody waits. Trust:    a faulty ring
+ * is detached with its reason; the frame in the making is built again without it. Crash:    a row
+ * leaves its ring when the frame it stands in is published. */
+#ifndef QWP_INTAKE_H
+#define QWP_INTAKE_H
+
+#include <stdatomic.h>
+
+#include "core/store/qwp_seglog.h"
+#include "ipc/qwp_bell.h"
+#include "sidecar/qwp_gather.h"
+
+enum {
+    QWP_INTAKE_STEP_ROWS = 4096,
+    QWP_INTAKE_VISIT_NS = 2000, /* a ring is looked at no sooner than that after the last time */
+};
+
+struct qwp_intake_options {
+    int64_t linger_ns;    /* 0: at once */
+    uint64_t batch_rows;  /* due when so many rows may wait ... */
+    uint64_t batch_bytes; /* ... or so many bytes of ring; also the largest frame */
+    uint64_t segment_bytes;
+    uint32_t producers_max;
+    uint32_t tables_max;
+    struct qwp_ring_limits ring_limits;
+};
+
+struct qwp_intake {
+    struct qwp_intake_options options;
+    int dir_fd;                  /* borrowed */
+    struct qwp_control *control; /* borrowed */
+    struct qwp_bell_rx *bell;    /* borrowed */
+    struct qwp_seglog *log;      /* borrowed */
+    struct qwp_dict *dict;       /* the log's */
+    struct qwp_schema schema;
+    struct qwp_gather *gather;
+    struct qwp_source **sources;
+    uint32_t source_count;
+    uint32_t next_source;     /* whose turn it is */
+    uint32_t strangers;       /* attached rings of other users */
+    uint32_t turns_left;      /* sources not yet asked in this frame */
+    unsigned char *def_entry; /* scratch */
+    bool frame_open;
+    bool more_due; /* the last frame ended before everything seen was taken */
+    bool closing;  /* rings are not polled any more */
+    bool stalled;  /* the log gave no room */
+    bool reported_stall;
+    bool lingering;        /* rows wait for their time */
+    bool figures_changed;  /* the control page wants an update */
+    int64_t first_seen_ns; /* when the rows now waiting were first seen; 0: none */
+    int64_t next_visit_ns;
+    int64_t retry_ns; /* after a stall */
+    uint32_t framed_symbols;
+    uint64_t acked_seen;
+    struct qwp_notes frames; /* rows of each frame; their positions mean nothing */
+    /* writer: sender. reader: intake. Relaxed: a frame built a moment too large is split later. */
+    _Atomic size_t message_bytes_max;
+};
+
+QWP_MUST_USE enum qwp_result qwp_intake_init(struct qwp_intake *intake,
+                                             const struct qwp_intake_options *options, int dir_fd,
+                                             struct qwp_control *control, struct qwp_bell_rx *bell,
+                                             struct qwp_seglog *log, struct qwp_error *err);
+void qwp_intake_fini(struct qwp_intake *intake);
+
+/* A ring file appeared, or its producer let go of it: attach, or drain and remove. NULL: rescan
+ * all. Logs what it decides. */
+void qwp_intake_ring_event(struct qwp_intake *intake, const char *file_name);
+
+/* One duty cycle. True: something was done, call again. *next_ns: when there is something to do by
+ * time (QWP_NEVER_NS: not before the bell). */
+bool qwp_intake_do_work(struct qwp_intake *intake, int64_t now_ns, int64_t *next_ns);
+
+/* What the acknowledgements since the last call settle, for when no duty cycle runs. True:
+ * something. */
+bool qwp_intake_settle(struct qwp_intake *intake);
+/* Rows wait for room in the log, which may be there by now. */
+bool qwp_intake_may_retry(const struct qwp_intake *intake);
+/* Whether a ring belongs to another user than ours. */
+bool qwp_intake_has_strangers(const struct qwp_intake *intake);
+
+/* After parking: whether a ring has rows that we have not seen, so that sleeping would lose them.
+ */
+bool qwp_intake_has_news(struct qwp_intake *intake);
+
+/* Figures to the control file. */
+void qwp_intake_report(struct qwp_intake *intake);
+
+/* Shutdown: what is published now will be taken without lingering; later rows stay in the rings. */
+void qwp_intake_close_rings(struct qwp_intake *intake);
+/* True when everything that was published when the rings were closed is stored. */
+bool qwp_intake_is_drained(const struct qwp_intake *intake);
+
+#endif

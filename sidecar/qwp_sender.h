@@ -1,0 +1,90 @@
+/* qwp_sender: the worker that carries frames from the log to a server and acknowledgements back.
+ *
+ * It walks the endpoints, keeps what is in flight, registers the dictionary again after each
+ * connect, and replays from the first frame that is not acknowledged. It never gives up.
+ *
+ * Threads:  that of its loop; shares with intake what the log does and `message_bytes_max`.
+ * Progress: do_work() never blocks; names are resolved by a helper thread.
+ * Errors:   what goes wrong is logged once an outage and shown in the control file. */
+#ifndef QWP_SENDER_H
+#define QWP_SENDER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "core/conf/qwp_conf.h"
+#include "core/store/qwp_seglog.h"
+#include "ipc/qwp_control_layout.h"
+#include "transport/qwp_resolve.h"
+#include "transport/qwp_session.h"
+
+enum { QWP_SENDER_WINDOW_BYTES = 64 * 1024 * 1024, QWP_SENDER_IN_FLIGHT_MAX = 4096 };
+
+/* A message that is not acknowledged yet. Wire sequences are dense, so its place in the queue says
+ * which. */
+struct qwp_in_flight {
+    uint64_t fsn_end; /* frames below are complete with it; 0: it completes none */
+    size_t len;
+    unsigned char *owned; /* a message of the sender's own making, or NULL */
+};
+
+enum qwp_sender_state {
+    QWP_SENDER_WAITING = 0, /* for the time of the next attempt */
+    QWP_SENDER_RESOLVING,
+    QWP_SENDER_CONNECTING,
+    QWP_SENDER_UP,
+    QWP_SENDER_CLOSING,
+};
+
+struct qwp_sender_options {
+    struct qwp_loop *loop;
+    const struct qwp_conf *conf;       /* kept */
+    struct qwp_seglog *log;            /* kept */
+    struct qwp_control_header *page;   /* kept */
+    _Atomic size_t *message_bytes_max; /* intake's */
+    struct qwp_loop *intake_loop; /* on another thread: woken by acknowledgements; NULL: the same */
+};
+
+struct qwp_sender {
+    struct qwp_sender_options options;
+    struct qwp_session *session;
+    struct qwp_session_options session_options; /* borrowed by the session */
+    struct qwp_resolver *resolver;
+    enum qwp_sender_state state;
+
+    /* where to connect */
+    size_t endpoint; /* index of the one being tried */
+    size_t tried;    /* endpoints tried in this round */
+    struct qwp_addresses addresses;
+    size_t address;     /* index of the next one */
+    int64_t backoff_ns; /* upper bound of the next wait */
+    int64_t attempt_ns; /* when the next attempt is due */
+    uint64_t random;    /* state of the jitter */
+
+    /* what is on its way */
+    struct qwp_seglog_cursor cursor;
+    struct qwp_in_flight in_flight[QWP_SENDER_IN_FLIGHT_MAX]; /* ring, by wire sequence */
+    int64_t first_sequence;                                   /* of the oldest in flight */
+    int64_t next_sequence;
+    size_t bytes_in_flight;
+    uint32_t catch_up_next, catch_up_end; /* symbol ids still to be registered */
+
+    /* the outage now, for the log */
+    bool in_outage;
+    int64_t outage_ns;     /* since when */
+    int64_t outage_log_ns; /* last line about it */
+};
+
+QWP_MUST_USE enum qwp_result qwp_sender_init(struct qwp_sender *sender,
+                                             const struct qwp_sender_options *options,
+                                             struct qwp_error *err);
+/* On the loop's thread. A zeroed and a finished one are fine. */
+void qwp_sender_fini(struct qwp_sender *sender);
+
+/* One duty cycle. True: something was done. *next_ns: when there is something to do by time. */
+bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns, int64_t *next_ns);
+/* Ends the connection, reading to its end for at most `grace_ns`. */
+void qwp_sender_disconnect(struct qwp_sender *sender, int64_t grace_ns);
+bool qwp_sender_is_down(const struct qwp_sender *sender);
+
+#endif
