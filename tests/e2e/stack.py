@@ -1,0 +1,151 @@
+"""A sink and a sidecar on free ports in a directory of their own, for end-to-end tests.
+
+    with Stack(build) as stack:
+        producers = [stack.producer("--name", f"p{i}") for i in range(8)]
+
+Everything that was started is ended, and the directory removed, also after a failure."""
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "sink"))
+from sink_process import Sink  # noqa: E402
+
+WAIT_S = 60
+
+
+def arguments(description):
+    """The build directory that every test is given, and whether to be short."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--build", required=True)
+    return parser.parse_args()
+
+
+def wait_until(condition, what, seconds=WAIT_S):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("not within %d s: %s" % (seconds, what))
+        time.sleep(0.02)
+
+
+def cpu_ticks(pid):
+    with open("/proc/%d/stat" % pid) as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def context_switches(pid):
+    """Of all threads of the process."""
+    total = 0
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/status" % (pid, task)) as file:
+            for line in file:
+                if "ctxt_switches" in line:
+                    total += int(line.split()[1])
+    return total
+
+
+class Stack:
+    def __init__(self, build, sink=(), sidecar=(), tls=True, conf="", sink_running=True):
+        self.bin = os.path.join(os.path.abspath(build), "bin")
+        self.tests = os.path.join(os.path.abspath(build), "tests")
+        self.directory = tempfile.mkdtemp(prefix="qwp-e2e-")
+        self.rings = os.path.join(self.directory, "rings")
+        self.sidecar_arguments = list(sidecar)
+        self.sink_arguments = list(sink)
+        self.conf = conf
+        self.tls = tls
+        self.sink = None
+        self.sidecar = None
+        self.started = []
+        self.log = open(os.path.join(self.directory, "sidecar.log"), "w+")
+        try:
+            if sink_running:
+                self.start_sink()
+                self.start_sidecar()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def start_sink(self, listen=None):
+        tls = ["--tls-self-signed", os.path.join(self.directory, "tls")] if self.tls else []
+        self.sink = Sink(os.path.join(self.bin, "qwp-sink"), self.directory, *tls,
+                         *self.sink_arguments, *(["--listen", listen] if listen else []))
+        return self.sink
+
+    def connect_string(self):
+        tls = "tls_roots=%s/tls/ca.pem;" % self.directory if self.tls else ""
+        return "%s::addr=localhost:%d;%s%s" % ("wss" if self.tls else "ws", self.sink.port, tls,
+                                               self.conf)
+
+    def start_sidecar(self):
+        self.sidecar = self.start(
+            [os.path.join(self.bin, "qwp-sidecar"), "run", "--conf", self.connect_string(),
+             "--rings", self.rings, *self.sidecar_arguments], stderr=self.log)
+        wait_until(lambda: self.sidecar.poll() is not None or self.is_ready(), "sidecar starts")
+        assert self.sidecar.poll() is None, self.log_text()
+
+    def is_ready(self):
+        return self.log_text().count('msg="ready"') == self.sidecars_started()
+
+    def sidecars_started(self):
+        return sum("qwp-sidecar" in process.args[0] for process in self.started)
+
+    def log_text(self):
+        with open(self.log.name) as file:
+            return file.read()
+
+    def start(self, command, **options):
+        process = subprocess.Popen(command, **options)
+        self.started.append(process)
+        return process
+
+    def producer(self, *arguments):
+        return self.start([os.path.join(self.tests, "sequence_producer"), "--rings", self.rings,
+                           *map(str, arguments)],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def status(self):
+        out = subprocess.run([os.path.join(self.bin, "qwp-sidecar"), "status", "--rings",
+                              self.rings, "--json"], check=True, capture_output=True, text=True)
+        return json.loads(out.stdout)
+
+    def stop_sidecar(self, number=signal.SIGTERM):
+        self.sidecar.send_signal(number)
+        return self.sidecar.wait(WAIT_S)
+
+    def ring_files(self):
+        return [name for name in os.listdir(os.path.join(self.rings, "default"))
+                if name.endswith(".ring")]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind=None, *_):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+        if self.sink is not None:
+            self.sink.__exit__()
+        if kind is not None:
+            print(self.log_text()[-4000:], file=sys.stderr)
+        self.log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def finish(process, what):
+    """Waits for a producer and gives what it printed."""
+    out, _ = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, "%s ended with %s" % (what, process.returncode)
+    return json.loads(out)

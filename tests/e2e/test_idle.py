@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+"""Parked with nothing to do, a sidecar with producers and a connection uses no CPU and is not woken."""
+import time
+
+from stack import Stack, arguments, context_switches, cpu_ticks, wait_until
+
+PRODUCERS, SECONDS = 8, 10
+
+if __name__ == "__main__":
+    options = arguments(__doc__)
+    with Stack(options.build) as stack:
+        producers = [stack.producer("--name", "p%d" % i, "--rows", 10, "--hold")
+                     for i in range(PRODUCERS)]
+        for process in producers:
+            process.stdout.readline()  # its rows are acknowledged
+        wait_until(lambda: stack.sink.summary()["rows"] == PRODUCERS * 10, "rows arrive")
+        time.sleep(1)  # the last figures are written, spares are made
+        pid = stack.sidecar.pid
+        ticks, switches = cpu_ticks(pid), context_switches(pid)
+        time.sleep(SECONDS)
+        ticks, switches = cpu_ticks(pid) - ticks, context_switches(pid) - switches
+        print("in %d s: %d ticks, %d context switches" % (SECONDS, ticks, switches))
+        assert ticks == 0 and switches == 0
+        assert len(stack.ring_files()) == PRODUCERS
