@@ -39,7 +39,7 @@ static void after_fork_in_child(void)
         p->record_bytes_max = 0;
         p->reserved = NULL;
         p->unit = (struct qwp_unit){0};
-        p->row.column_count = 0;
+        p->row.next = QWP_NEXT_NONE;
         p->row.care = QWP_CARE_FAILED;
         p->row.result = QWP_CLOSED;
     }
@@ -170,6 +170,7 @@ enum qwp_result qwp_producer_open(struct qwp_producer **out,
     p->on_full = o->on_full;
     p->full_wait_ns_max = o->full_wait_ns_max == 0 ? FULL_WAIT_NS_DEFAULT : o->full_wait_ns_max;
     p->symbol_len_full = SIZE_MAX;
+    qwp_row_forget(&p->row);
     result = ring_setup(p, o, err);
     if (result != QWP_OK) {
         qwp_producer_close(p);

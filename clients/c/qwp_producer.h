@@ -41,14 +41,14 @@ enum { QWP_AT_COUNT = 4 }; /* indexed by enum qwp_at */
 struct qwp_row_column {
     uint32_t off;
     uint16_t var_index;
-    uint8_t type;
-    uint8_t parameter;
+    uint16_t parameter;
 };
 
 struct qwp_table {
     struct qwp_producer *producer;
     struct qwp_shape *shape; /* the columns so far, with a designated timestamp */
     struct qwp_row_column *columns;
+    uint8_t *types; /* one a column, and QWP_TYPE_NONE behind the last */
     uint32_t fixed_bytes;
     uint32_t null_words;
     uint32_t column_count;
@@ -62,28 +62,41 @@ struct qwp_table {
 enum {
     QWP_CARE_FAILED = 0x01,    /* `result` and maybe `error` say why */
     QWP_CARE_STAGED = 0x02,    /* base is the producer's stage */
-    QWP_CARE_UNORDERED = 0x04, /* parts are not in column order */
-    QWP_CARE_NULLS = 0x08,     /* explicit_null is in use */
+    QWP_CARE_SCATTERED = 0x04, /* columns do not come in rising order: see `nulls` */
+    QWP_CARE_UNORDERED = 0x08, /* and neither do parts */
+    QWP_CARE_NULLS = 0x10,     /* explicit_null is in use */
 };
 
+#define QWP_NEXT_NONE UINT64_MAX
+
+/* The open row. Most rows set their columns in rising order, and then a setter needs one number to
+ * know that nothing is set twice, that parts come in order, and which columns are null: `next`.
+ *
+ * A bit for each column set, always kept, was slower by a third (TSBS row): setters then wait for
+ * each other's word to come back from the store buffer. So those bits are for scattered rows. */
 struct qwp_row {
     /* Places count from `base` as if the row had a designated timestamp. One without begins
      * `shift` = 8 bytes later, and all its fields are where they should be. */
     unsigned char *base;
     const struct qwp_row_column *columns;
-    uint32_t column_count; /* 0 when closed or failed: every setter then takes its slow path */
-    uint32_t used_bytes;   /* fixed part and parts so far, from base */
-    uint32_t limit_bytes;  /* may be used, from base */
-    uint32_t next_var;     /* parts with a lower var_index come out of order */
-    uint32_t care;         /* QWP_CARE_*; 0: the row ends on the fast path */
-    uint32_t shift;
-    uint32_t name_guess;     /* column that qwp_row_column() tries first */
-    uint8_t flags;           /* QWP_RECORD_SYMBOL_TEXT */
+    const uint8_t *types;
     struct qwp_table *table; /* NULL: no row is open */
+    /* The column that may be set on the fast path, column_count when all are; closed, failed or
+     * scattered: QWP_NEXT_NONE, which no column equals, so that setters take their slow path. */
+    uint64_t next;
+    uint32_t used_bytes;  /* fixed part and parts so far, from base */
+    uint32_t limit_bytes; /* may be used, from base */
+    uint32_t shift;
+    /* Cleared together by begin. */
+    uint32_t care;       /* QWP_CARE_* */
+    uint32_t flags;      /* QWP_RECORD_SYMBOL_TEXT */
+    uint32_t name_guess; /* column that qwp_row_column() tries first */
+    uint32_t next_var;   /* scattered: parts with a lower var_index come out of order */
+    /* Bit c: column c has not been set. Below `next` only; scattered: of all columns. */
+    uint64_t nulls[QWP_NULL_WORDS_MAX];
+    uint64_t explicit_null[QWP_NULL_WORDS_MAX]; /* set to null by the caller: not to be set again */
+    uint32_t part_off[QWP_COLUMNS_MAX];         /* by var_index, of the parts set */
     enum qwp_result result;
-    uint64_t unset[QWP_NULL_WORDS_MAX]; /* bit c: column c has not been set */
-    uint64_t explicit_null[QWP_NULL_WORDS_MAX];
-    uint32_t part_off[QWP_COLUMNS_MAX]; /* by var_index, of the parts set */
     struct qwp_error error;
 };
 
@@ -169,7 +182,7 @@ static inline enum qwp_result qwp_room(struct qwp_producer *producer, uint64_t b
 }
 
 /* The first word of a record without its size. */
-static inline uint64_t qwp_record_head(uint16_t shape, uint8_t flags)
+static inline uint64_t qwp_record_head(uint16_t shape, uint32_t flags)
 {
     return (uint64_t)shape << 32 | (uint64_t)QWP_RECORD_ROW << 48 | (uint64_t)flags << 56;
 }
@@ -221,7 +234,7 @@ QWP_MUST_USE enum qwp_result qwp_symbol_define(struct qwp_producer *producer, co
 static inline void qwp_row_forget(struct qwp_row *row)
 {
     row->table = NULL;
-    row->column_count = 0;
+    row->next = QWP_NEXT_NONE;
 }
 
 /* ---- qwp_layout.c ---- */

@@ -20,7 +20,7 @@ static QWP_PRINTF(3, 4) enum qwp_result
     va_end(args);
     row->result = result;
     row->care |= QWP_CARE_FAILED;
-    row->column_count = 0;
+    row->next = QWP_NEXT_NONE;
     const struct qwp_name table = row->table->shape->table;
     return qwp_fail(&row->error, result, 0, "table '%.*s': %s", (int)table.len, table.text, text);
 }
@@ -62,7 +62,7 @@ static const char *setter_for(uint8_t type)
     return names[type];
 }
 
-/* Why a setter could not take its column. `type` QWP_TYPE_NONE: any would have done. */
+/* What a setter of `type` has against its column; QWP_TYPE_NONE: qwp_row_null(), any will do. */
 static __attribute__((cold, noinline)) enum qwp_result take_fail(struct qwp_row *row,
                                                                  uint32_t column, uint8_t type)
 {
@@ -72,7 +72,7 @@ static __attribute__((cold, noinline)) enum qwp_result take_fail(struct qwp_row 
     if ((row->care & QWP_CARE_FAILED) != 0) {
         return row->result;
     }
-    if (column >= row->column_count) {
+    if (column >= row->table->column_count) {
         return row_fail(row, QWP_INVALID,
                         "no column has the index %u, there are %u; take indexes from "
                         "qwp_table_column() or the order of definition",
@@ -88,20 +88,96 @@ static __attribute__((cold, noinline)) enum qwp_result take_fail(struct qwp_row 
     return column_fail(row, column, QWP_INVALID, "is set twice in one row; set it once");
 }
 
-/* The column, if it is of this type and not set yet; it is from now on. */
+/* ---- taking a column ---- */
+
+/* Sets the bits from..to-1. */
+static void set_bits(uint64_t *words, uint32_t from, uint32_t to)
+{
+    for (; from < to; from = (from | 63) + 1) {
+        const uint64_t below_from = (UINT64_C(1) << (from % 64)) - 1;
+        const uint32_t left = to - (from & ~UINT32_C(63));
+        words[from / 64] |= (left < 64 ? (UINT64_C(1) << left) - 1 : UINT64_MAX) & ~below_from;
+    }
+}
+
+static bool bit_is_set(const uint64_t *words, uint32_t bit)
+{
+    return (words[bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+/* From here on columns may come in any order. */
+static void scatter(struct qwp_row *row)
+{
+    const struct qwp_table *table = row->table;
+    row->next_var = 0;
+    for (uint32_t c = 0; c < row->next; c++) {
+        if (!bit_is_set(row->nulls, c) && row->columns[c].var_index != QWP_NO_VAR) {
+            row->next_var = row->columns[c].var_index + UINT32_C(1);
+        }
+    }
+    set_bits(row->nulls, (uint32_t)row->next, table->column_count);
+    row->next = QWP_NEXT_NONE;
+    row->care |= QWP_CARE_SCATTERED;
+}
+
+/* Takes a column of a row that is open and has not failed, if it is not set yet. */
+static bool take_any(struct qwp_row *row, uint32_t column)
+{
+    if (column >= row->next) {
+        set_bits(row->nulls, (uint32_t)row->next, column);
+        row->next = column + UINT64_C(1);
+        return true;
+    }
+    if ((row->care & QWP_CARE_SCATTERED) == 0) {
+        scatter(row);
+    }
+    if (!bit_is_set(row->nulls, column) ||
+        ((row->care & QWP_CARE_NULLS) != 0 && bit_is_set(row->explicit_null, column))) {
+        return false;
+    }
+    row->nulls[column / 64] &= ~(UINT64_C(1) << (column % 64));
+    const uint16_t var_index = row->columns[column].var_index;
+    if (var_index != QWP_NO_VAR) {
+        row->care |= var_index < row->next_var ? QWP_CARE_UNORDERED : 0;
+        row->next_var = var_index + UINT32_C(1);
+    }
+    return true;
+}
+
+static __attribute__((noinline)) const struct qwp_row_column *
+take_slow(struct qwp_row *row, uint32_t column, uint8_t type)
+{
+    if (row->table == NULL || (row->care & QWP_CARE_FAILED) != 0 ||
+        column >= row->table->column_count || row->types[column] != type ||
+        !take_any(row, column)) {
+        take_fail(row, column, type);
+        return NULL;
+    }
+    return &row->columns[column];
+}
+
+/* Whether the column is the next one and of this type: then it is taken. A column beyond the last
+ * has no type. */
+static inline bool take_next(struct qwp_row *row, uint32_t column, uint8_t type)
+{
+    if (QWP_UNLIKELY(column != row->next || row->types[column] != type)) {
+        return false;
+    }
+    row->next = column + UINT64_C(1);
+    return true;
+}
+
+/* The column, if it is of this type and not set yet; it is from now on. NULL: the row has failed.
+ */
 static inline const struct qwp_row_column *take(struct qwp_row *row, uint32_t column, uint8_t type)
 {
-    if (QWP_UNLIKELY(column >= row->column_count)) {
-        return NULL;
-    }
-    const struct qwp_row_column *known = &row->columns[column];
-    uint64_t *unset = &row->unset[column / 64];
-    const uint64_t bit = UINT64_C(1) << (column % 64);
-    if (QWP_UNLIKELY(known->type != type || (*unset & bit) == 0)) {
-        return NULL;
-    }
-    *unset &= ~bit;
-    return known;
+    return take_next(row, column, type) ? &row->columns[column] : take_slow(row, column, type);
+}
+
+/* What a setter returns whose column could not be taken. */
+static enum qwp_result taken_fail(const struct qwp_row *row)
+{
+    return row->table != NULL || row->result == QWP_CLOSED ? row->result : QWP_INVALID;
 }
 
 /* ---- begin ---- */
@@ -132,7 +208,7 @@ static void stage(struct qwp_row *row, struct qwp_producer *p)
 static __attribute__((cold, noinline)) void begin_slow(struct qwp_row *row, struct qwp_producer *p)
 {
     if (qwp_producer_is_closed(p)) {
-        row->column_count = 0;
+        row->next = QWP_NEXT_NONE;
         row->care = QWP_CARE_FAILED;
         row->result = QWP_CLOSED;
         return;
@@ -156,21 +232,18 @@ struct qwp_row *qwp_row_begin(struct qwp_table *table)
     struct qwp_producer *p = table->producer;
     struct qwp_row *row = &p->row;
     p->reserved = NULL;
-    row->table = table;
     row->columns = table->columns;
-    row->column_count = table->column_count;
+    row->types = table->types;
+    row->table = table;
+    row->next = 0;
     row->used_bytes = table->fixed_bytes;
-    row->next_var = 0;
+    row->shift = table->last_at == QWP_AT_SERVER ? 8 : 0;
     row->care = 0;
     row->flags = 0;
     row->name_guess = 0;
-    row->shift = table->last_at == QWP_AT_SERVER ? 8 : 0;
-    const uint32_t words = table->null_words;
-    for (uint32_t w = 0; w + 1 < words; w++) {
-        row->unset[w] = UINT64_MAX;
-    }
-    if (words != 0) {
-        row->unset[words - 1] = UINT64_MAX >> (-table->column_count % 64);
+    row->next_var = 0;
+    for (uint32_t w = 0; w < table->null_words; w++) {
+        row->nulls[w] = 0;
     }
     row->limit_bytes = limit_in_ring(row, p);
     row->base = p->ring.data + (p->ring.write_pos & p->ring.data_mask) - row->shift;
@@ -182,46 +255,91 @@ struct qwp_row *qwp_row_begin(struct qwp_table *table)
 
 /* ---- fixed fields ---- */
 
+/* By width. The slow half is called last, so that the fast one needs no stack frame. */
+static __attribute__((noinline)) enum qwp_result set_u8_slow(struct qwp_row *row, uint32_t column,
+                                                             uint8_t type, uint8_t value)
+{
+    const struct qwp_row_column *known = take_slow(row, column, type);
+    if (known == NULL) {
+        return taken_fail(row);
+    }
+    row->base[known->off] = value;
+    return QWP_OK;
+}
+
 static inline enum qwp_result set_u8(struct qwp_row *row, uint32_t column, uint8_t type,
                                      uint8_t value)
 {
-    const struct qwp_row_column *known = take(row, column, type);
-    if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, type);
+    if (QWP_UNLIKELY(!take_next(row, column, type))) {
+        return set_u8_slow(row, column, type, value);
     }
+    const struct qwp_row_column *known = &row->columns[column];
     row->base[known->off] = value;
+    return QWP_OK;
+}
+
+static __attribute__((noinline)) enum qwp_result set_u16_slow(struct qwp_row *row, uint32_t column,
+                                                              uint8_t type, uint16_t value)
+{
+    const struct qwp_row_column *known = take_slow(row, column, type);
+    if (known == NULL) {
+        return taken_fail(row);
+    }
+    qwp_store_u16(row->base + known->off, value);
     return QWP_OK;
 }
 
 static inline enum qwp_result set_u16(struct qwp_row *row, uint32_t column, uint8_t type,
                                       uint16_t value)
 {
-    const struct qwp_row_column *known = take(row, column, type);
-    if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, type);
+    if (QWP_UNLIKELY(!take_next(row, column, type))) {
+        return set_u16_slow(row, column, type, value);
     }
+    const struct qwp_row_column *known = &row->columns[column];
     qwp_store_u16(row->base + known->off, value);
+    return QWP_OK;
+}
+
+static __attribute__((noinline)) enum qwp_result set_u32_slow(struct qwp_row *row, uint32_t column,
+                                                              uint8_t type, uint32_t value)
+{
+    const struct qwp_row_column *known = take_slow(row, column, type);
+    if (known == NULL) {
+        return taken_fail(row);
+    }
+    qwp_store_u32(row->base + known->off, value);
     return QWP_OK;
 }
 
 static inline enum qwp_result set_u32(struct qwp_row *row, uint32_t column, uint8_t type,
                                       uint32_t value)
 {
-    const struct qwp_row_column *known = take(row, column, type);
-    if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, type);
+    if (QWP_UNLIKELY(!take_next(row, column, type))) {
+        return set_u32_slow(row, column, type, value);
     }
+    const struct qwp_row_column *known = &row->columns[column];
     qwp_store_u32(row->base + known->off, value);
+    return QWP_OK;
+}
+
+static __attribute__((noinline)) enum qwp_result set_u64_slow(struct qwp_row *row, uint32_t column,
+                                                              uint8_t type, uint64_t value)
+{
+    const struct qwp_row_column *known = take_slow(row, column, type);
+    if (known == NULL) {
+        return taken_fail(row);
+    }
+    qwp_store_u64(row->base + known->off, value);
     return QWP_OK;
 }
 
 static inline enum qwp_result set_u64(struct qwp_row *row, uint32_t column, uint8_t type,
                                       uint64_t value)
 {
-    const struct qwp_row_column *known = take(row, column, type);
-    if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, type);
+    if (QWP_UNLIKELY(!take_next(row, column, type))) {
+        return set_u64_slow(row, column, type, value);
     }
+    const struct qwp_row_column *known = &row->columns[column];
     qwp_store_u64(row->base + known->off, value);
     return QWP_OK;
 }
@@ -294,7 +412,7 @@ enum qwp_result qwp_row_uuid(struct qwp_row *row, uint32_t column, uint64_t high
 {
     const struct qwp_row_column *known = take(row, column, QWP_TYPE_UUID);
     if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, QWP_TYPE_UUID);
+        return taken_fail(row);
     }
     qwp_store_u64(row->base + known->off, low);
     qwp_store_u64(row->base + known->off + 8, high);
@@ -305,7 +423,7 @@ enum qwp_result qwp_row_long256(struct qwp_row *row, uint32_t column, const uint
 {
     const struct qwp_row_column *known = take(row, column, QWP_TYPE_LONG256);
     if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, QWP_TYPE_LONG256);
+        return taken_fail(row);
     }
     memcpy(row->base + known->off, words, 32);
     return QWP_OK;
@@ -315,7 +433,7 @@ enum qwp_result qwp_row_geohash(struct qwp_row *row, uint32_t column, uint64_t b
 {
     const struct qwp_row_column *known = take(row, column, QWP_TYPE_GEOHASH);
     if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, QWP_TYPE_GEOHASH);
+        return taken_fail(row);
     }
     if (QWP_UNLIKELY(bits >> known->parameter != 0)) {
         return column_fail(row, column, QWP_INVALID,
@@ -360,7 +478,7 @@ enum qwp_result qwp_row_decimal(struct qwp_row *row, uint32_t column, const uint
                                            : QWP_TYPE_DECIMAL256;
     const struct qwp_row_column *known = take(row, column, type);
     if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, type);
+        return taken_fail(row);
     }
     if (word_count != 1 && word_count != 2 && word_count != 4) {
         return column_fail(row, column, QWP_INVALID,
@@ -416,10 +534,6 @@ static inline unsigned char *part(struct qwp_row *row, const struct qwp_row_colu
     if (QWP_UNLIKELY(len > row->limit_bytes - row->used_bytes) && !grow(row, len)) {
         return NULL;
     }
-    if (QWP_UNLIKELY(known->var_index < row->next_var)) {
-        row->care |= QWP_CARE_UNORDERED;
-    }
-    row->next_var = known->var_index + UINT32_C(1);
     row->part_off[known->var_index] = row->used_bytes;
     unsigned char *at = row->base + row->used_bytes;
     row->used_bytes += (uint32_t)len;
@@ -445,7 +559,7 @@ enum qwp_result qwp_row_varchar(struct qwp_row *row, uint32_t column, const char
 {
     const struct qwp_row_column *known = take(row, column, QWP_TYPE_VARCHAR);
     if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, QWP_TYPE_VARCHAR);
+        return taken_fail(row);
     }
     if (QWP_UNLIKELY(!qwp_utf8_valid(text, len))) {
         return column_fail(row, column, QWP_INVALID,
@@ -459,18 +573,26 @@ enum qwp_result qwp_row_binary(struct qwp_row *row, uint32_t column, const void 
 {
     const struct qwp_row_column *known = take(row, column, QWP_TYPE_BINARY);
     if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, QWP_TYPE_BINARY);
+        return taken_fail(row);
     }
     return set_bytes(row, column, known, bytes, len);
 }
 
-/* The text is not interned yet, or cannot be. */
+/* The text is not interned yet, or cannot be; or the column was not the next one. */
 static __attribute__((noinline)) enum qwp_result symbol_slow(struct qwp_row *row, uint32_t column,
                                                              const struct qwp_row_column *known,
                                                              const char *text, size_t len)
 {
-    uint32_t index;
-    const enum qwp_result result = qwp_symbol_define(row->table->producer, text, len, &index, NULL);
+    if (known == NULL) {
+        known = take_slow(row, column, QWP_TYPE_SYMBOL);
+        if (known == NULL) {
+            return taken_fail(row);
+        }
+    }
+    struct qwp_producer *p = row->table->producer;
+    uint32_t index = qwp_symbols_find(&p->symbols, text, len);
+    const enum qwp_result result =
+        index != QWP_SYMBOL_EMPTY ? QWP_OK : qwp_symbol_define(p, text, len, &index, NULL);
     if (result == QWP_OK) {
         qwp_store_u32(row->base + known->off, index);
         return QWP_OK;
@@ -489,11 +611,14 @@ static __attribute__((noinline)) enum qwp_result symbol_slow(struct qwp_row *row
 
 enum qwp_result qwp_row_symbol(struct qwp_row *row, uint32_t column, const char *text, size_t len)
 {
-    const struct qwp_row_column *known = take(row, column, QWP_TYPE_SYMBOL);
-    if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, QWP_TYPE_SYMBOL);
+    if (QWP_UNLIKELY(!take_next(row, column, QWP_TYPE_SYMBOL))) {
+        return symbol_slow(row, column, NULL, text, len);
     }
-    const uint32_t index = qwp_symbols_find(&row->table->producer->symbols, text, len);
+    const struct qwp_row_column *known = &row->columns[column];
+    if (QWP_UNLIKELY(len > QWP_SYMBOL_INLINE_BYTES)) {
+        return symbol_slow(row, column, known, text, len);
+    }
+    const uint32_t index = qwp_symbols_find_short(&row->table->producer->symbols, text, len);
     if (QWP_UNLIKELY(index == QWP_SYMBOL_EMPTY)) {
         return symbol_slow(row, column, known, text, len);
     }
@@ -501,18 +626,28 @@ enum qwp_result qwp_row_symbol(struct qwp_row *row, uint32_t column, const char 
     return QWP_OK;
 }
 
-enum qwp_result qwp_row_symbol_handle(struct qwp_row *row, uint32_t column, uint32_t handle)
+static __attribute__((noinline)) enum qwp_result
+symbol_handle_slow(struct qwp_row *row, uint32_t column, bool taken, uint32_t handle)
 {
-    const struct qwp_row_column *known = take(row, column, QWP_TYPE_SYMBOL);
-    if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, QWP_TYPE_SYMBOL);
+    if (!taken && take_slow(row, column, QWP_TYPE_SYMBOL) == NULL) {
+        return taken_fail(row);
     }
-    if (QWP_UNLIKELY(handle >= row->table->producer->ring.symbol_count)) {
+    if (handle >= row->table->producer->ring.symbol_count) {
         return column_fail(row, column, QWP_INVALID,
                            "was given a symbol handle that this producer did not hand out; take "
                            "it from qwp_symbol_intern() of the same producer");
     }
-    qwp_store_u32(row->base + known->off, handle);
+    qwp_store_u32(row->base + row->columns[column].off, handle);
+    return QWP_OK;
+}
+
+enum qwp_result qwp_row_symbol_handle(struct qwp_row *row, uint32_t column, uint32_t handle)
+{
+    const bool taken = take_next(row, column, QWP_TYPE_SYMBOL);
+    if (QWP_UNLIKELY(!taken || handle >= row->table->producer->ring.symbol_count)) {
+        return symbol_handle_slow(row, column, taken, handle);
+    }
+    qwp_store_u32(row->base + row->columns[column].off, handle);
     return QWP_OK;
 }
 
@@ -539,7 +674,7 @@ static enum qwp_result set_array(struct qwp_row *row, uint32_t column, uint8_t t
 {
     const struct qwp_row_column *known = take(row, column, type);
     if (QWP_UNLIKELY(known == NULL)) {
-        return take_fail(row, column, type);
+        return taken_fail(row);
     }
     if (dimensions == 0 || dimensions > QWP_ARRAY_DIMENSIONS_MAX) {
         return column_fail(row, column, QWP_INVALID,
@@ -579,16 +714,16 @@ enum qwp_result qwp_row_long_array(struct qwp_row *row, uint32_t column, const i
 
 enum qwp_result qwp_row_null(struct qwp_row *row, uint32_t column)
 {
-    const uint64_t bit = UINT64_C(1) << (column % 64);
-    if (column >= row->column_count || (row->unset[column / 64] & bit) == 0) {
+    if (row->table == NULL || (row->care & QWP_CARE_FAILED) != 0 ||
+        column >= row->table->column_count || !take_any(row, column)) {
         return take_fail(row, column, QWP_TYPE_NONE);
     }
     if ((row->care & QWP_CARE_NULLS) == 0) {
         memset(row->explicit_null, 0, row->table->null_words * sizeof row->explicit_null[0]);
         row->care |= QWP_CARE_NULLS;
     }
-    row->unset[column / 64] &= ~bit;
-    row->explicit_null[column / 64] |= bit;
+    set_bits(row->nulls, column, column + 1);
+    set_bits(row->explicit_null, column, column + 1);
     return QWP_OK;
 }
 
@@ -598,7 +733,7 @@ uint32_t qwp_row_column(struct qwp_row *row, const char *name)
         return UINT32_MAX; /* its setter then returns what is wrong */
     }
     const size_t len = strlen(name);
-    if (row->name_guess < row->column_count) {
+    if (row->name_guess < row->table->column_count) {
         const struct qwp_name guess = row->table->shape->columns[row->name_guess].name;
         if (guess.len == len && memcmp(guess.text, name, len) == 0) {
             return row->name_guess++;
@@ -646,14 +781,11 @@ static void put_in_order(struct qwp_row *row, struct qwp_producer *p)
     uint32_t used = table->fixed_bytes;
     for (uint32_t c = 0; c < table->column_count; c++) {
         const struct qwp_row_column *column = &row->columns[c];
-        const bool has_value = ((row->unset[c / 64] >> (c % 64)) & 1) == 0 &&
-                               ((row->care & QWP_CARE_NULLS) == 0 ||
-                                ((row->explicit_null[c / 64] >> (c % 64)) & 1) == 0);
-        if (column->var_index == QWP_NO_VAR || !has_value) {
+        if (column->var_index == QWP_NO_VAR || bit_is_set(row->nulls, c)) {
             continue;
         }
         uint32_t len = qwp_load_u32(row->base + column->off);
-        if (column->type == QWP_TYPE_SYMBOL) {
+        if (row->types[c] == QWP_TYPE_SYMBOL) {
             if ((len & QWP_SYMBOL_TEXT) == 0) {
                 continue;
             }
@@ -689,6 +821,9 @@ static __attribute__((noinline)) enum qwp_result end_slow(struct qwp_row *row, e
         return end_failed(row, err);
     }
     struct qwp_producer *p = row->table->producer;
+    if ((row->care & QWP_CARE_SCATTERED) == 0) {
+        set_bits(row->nulls, (uint32_t)row->next, row->table->column_count);
+    }
     enum qwp_result result = qwp_table_shape(row->table, at, err);
     if (result != QWP_OK) {
         qwp_row_forget(row);
@@ -703,11 +838,6 @@ static __attribute__((noinline)) enum qwp_result end_slow(struct qwp_row *row, e
         memcpy(row->base + row->shift, formed + row->shift, row->used_bytes - row->shift);
     }
     row->shift = shift;
-    if ((row->care & QWP_CARE_NULLS) != 0) {
-        for (uint32_t w = 0; w < row->table->null_words; w++) {
-            row->unset[w] |= row->explicit_null[w];
-        }
-    }
     if ((row->care & QWP_CARE_STAGED) != 0) {
         result = unstage(row, p, err);
     }
@@ -730,8 +860,9 @@ static __attribute__((cold, noinline)) void time_fail(struct qwp_row *row, enum 
              at == QWP_AT_NS ? "2261-12-31" : "9999-12-31");
 }
 
-static inline enum qwp_result end(struct qwp_row *row, enum qwp_at at, int64_t time,
-                                  struct qwp_error *err)
+/* Inlined for each kind of timestamp, which makes most of it constant. */
+static inline __attribute__((always_inline)) enum qwp_result
+end(struct qwp_row *row, enum qwp_at at, int64_t time, struct qwp_error *err)
 {
     if (QWP_UNLIKELY((uint64_t)time > qwp_at_max(at))) {
         time_fail(row, at, time);
@@ -739,7 +870,7 @@ static inline enum qwp_result end(struct qwp_row *row, enum qwp_at at, int64_t t
     struct qwp_table *table = row->table;
     const uint32_t shift = at == QWP_AT_SERVER ? 8 : 0;
     if (QWP_UNLIKELY(table == NULL || row->care != 0 || row->shift != shift ||
-                     !table->shape_defined[at])) {
+                     row->next != table->column_count || !table->shape_defined[at])) {
         const enum qwp_result result = end_slow(row, at, err);
         if (result != QWP_OK || row->table == NULL) {
             return result;
@@ -748,7 +879,7 @@ static inline enum qwp_result end(struct qwp_row *row, enum qwp_at at, int64_t t
     unsigned char *record = row->base + shift;
     unsigned char *to = record + QWP_RECORD_HEADER_BYTES;
     for (uint32_t w = 0; w < table->null_words; w++, to += 8) {
-        qwp_store_u64(to, row->unset[w]);
+        qwp_store_u64(to, row->nulls[w]);
     }
     if (at != QWP_AT_SERVER) {
         qwp_store_i64(to, time);

@@ -76,13 +76,10 @@ static inline uint64_t qwp_symbol_hash(uint64_t seed, const uint64_t words[3], s
 /* For texts longer than 24 bytes. */
 uint32_t qwp_symbols_find_long(const struct qwp_symbols *symbols, const char *text, size_t len);
 
-/* Index of the text, or QWP_SYMBOL_EMPTY. */
-static inline uint32_t qwp_symbols_find(const struct qwp_symbols *symbols, const char *text,
-                                        size_t len)
+/* Index of a text of up to 24 bytes, or QWP_SYMBOL_EMPTY. */
+static inline uint32_t qwp_symbols_find_short(const struct qwp_symbols *symbols, const char *text,
+                                              size_t len)
 {
-    if (__builtin_expect(len > QWP_SYMBOL_INLINE_BYTES, 0)) {
-        return qwp_symbols_find_long(symbols, text, len);
-    }
     uint64_t words[3];
     qwp_symbol_words(text, len, words);
     uint64_t at = qwp_symbol_hash(symbols->seed, words, len);
@@ -94,6 +91,13 @@ static inline uint32_t qwp_symbols_find(const struct qwp_symbols *symbols, const
             return slot->index;
         }
     }
+}
+
+static inline uint32_t qwp_symbols_find(const struct qwp_symbols *symbols, const char *text,
+                                        size_t len)
+{
+    return len <= QWP_SYMBOL_INLINE_BYTES ? qwp_symbols_find_short(symbols, text, len)
+                                          : qwp_symbols_find_long(symbols, text, len);
 }
 
 #endif

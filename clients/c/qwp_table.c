@@ -95,24 +95,33 @@ static enum qwp_result merge(const struct qwp_table *table, struct qwp_name name
     return QWP_OK;
 }
 
-static struct qwp_row_column *row_columns(const struct qwp_shape *shape)
+/* False: no memory. */
+static bool row_columns(const struct qwp_shape *shape, struct qwp_row_column **columns,
+                        uint8_t **types)
 {
-    struct qwp_row_column *columns = malloc((shape->column_count + (size_t)1) * sizeof columns[0]);
-    for (uint32_t i = 0; columns != NULL && i < shape->column_count; i++) {
-        const struct qwp_shape_column *from = &shape->columns[i];
-        columns[i] =
-            (struct qwp_row_column){from->off, from->var_index, from->type, from->parameter};
+    *columns = malloc((shape->column_count + (size_t)1) * sizeof **columns);
+    *types = calloc(shape->column_count + (size_t)1, sizeof **types);
+    if (*columns == NULL || *types == NULL) {
+        free(*columns);
+        free(*types);
+        return false;
     }
-    return columns;
+    for (uint32_t i = 0; i < shape->column_count; i++) {
+        const struct qwp_shape_column *from = &shape->columns[i];
+        (*columns)[i] = (struct qwp_row_column){from->off, from->var_index, from->parameter};
+        (*types)[i] = from->type;
+    }
+    return true;
 }
 
 /* The table takes `shape`, which has all its columns and maybe more. False: no memory, nothing
  * changed. */
 static bool adopt(struct qwp_table *table, struct qwp_shape *shape)
 {
-    struct qwp_row_column *columns = row_columns(shape);
-    if (columns == NULL || !qwp_name_map_reserve(&table->names, shape->column_count)) {
-        free(columns);
+    struct qwp_row_column *columns;
+    uint8_t *types;
+    if (!qwp_name_map_reserve(&table->names, shape->column_count) ||
+        !row_columns(shape, &columns, &types)) {
         return false;
     }
     for (uint32_t i = table->column_count; i < shape->column_count; i++) {
@@ -120,8 +129,10 @@ static bool adopt(struct qwp_table *table, struct qwp_shape *shape)
     }
     qwp_shape_destroy(table->shape);
     free(table->columns);
+    free(table->types);
     table->shape = shape;
     table->columns = columns;
+    table->types = types;
     table->column_count = shape->column_count;
     table->null_words = shape->null_words;
     table->fixed_bytes = shape->fixed_bytes;
@@ -168,6 +179,7 @@ static void table_destroy(struct qwp_table *table)
 {
     qwp_name_map_fini(&table->names);
     free(table->columns);
+    free(table->types);
     qwp_shape_destroy(table->shape);
     free(table);
 }
