@@ -85,14 +85,31 @@ static void outage_note(struct qwp_sender *sender, const char *why)
             (unsigned long long)frames_waiting(sender));
 }
 
+/* An outage is over when something is acknowledged, or when there is nothing to send: a server that
+ * accepts and closes again makes no end and no new beginning. */
 static void outage_end(struct qwp_sender *sender)
 {
-    const int64_t seconds =
-        sender->in_outage ? (qwp_clock_monotonic_ns() - sender->outage_ns) / QWP_NS_PER_S : 0;
-    qwp_log(QWP_LOG_INFO, "connected", "endpoint=%s:%u after_s=%lld frames_waiting=%llu",
-            endpoint_now(sender)->host, endpoint_now(sender)->port, (long long)seconds,
-            (unsigned long long)frames_waiting(sender));
+    if (!sender->in_outage) {
+        return;
+    }
     sender->in_outage = false;
+    const int64_t ns = qwp_clock_monotonic_ns() - sender->outage_ns;
+    qwp_log(QWP_LOG_INFO, "back", "endpoint=%s:%u after_s=%lld frames_waiting=%llu",
+            endpoint_now(sender)->host, endpoint_now(sender)->port, (long long)(ns / QWP_NS_PER_S),
+            (unsigned long long)frames_waiting(sender));
+}
+
+static void connected(struct qwp_sender *sender)
+{
+    if (sender->in_outage) {
+        if (frames_waiting(sender) == 0) {
+            outage_end(sender);
+        }
+        return;
+    }
+    qwp_log(QWP_LOG_INFO, "connected", "endpoint=%s:%u frames_waiting=%llu",
+            endpoint_now(sender)->host, endpoint_now(sender)->port,
+            (unsigned long long)frames_waiting(sender));
 }
 
 /* ---- the walk over the endpoints ---- */
@@ -295,6 +312,7 @@ static void on_ok(void *owner, int64_t sequence, const unsigned char *tables, si
     (void)tables_bytes;
     (void)table_count;
     sender->backoff_ns = sender->options.conf->backoff_ns_min;
+    outage_end(sender);
     const uint64_t fsn_end = in_flight_pop(sender, sequence);
     if (fsn_end == 0) {
         return;
@@ -346,8 +364,11 @@ static void on_rejected(void *owner, int64_t sequence, uint8_t status, const cha
     snprintf(shown, sizeof shown, "server answered %s: %.*s", status_name(status), (int)len, text);
     show_error(sender, shown);
     add_u64(&sender->options.page->server_errors, 1);
-    qwp_log(QWP_LOG_ERROR, "message rejected; it will be sent again", "frame=%lld answer=\"%s\"",
-            (long long)fsn_end - 1, shown);
+    if (fsn_end != sender->rejected_fsn_end) { /* once a frame, however often it is sent again */
+        sender->rejected_fsn_end = fsn_end;
+        qwp_log(QWP_LOG_ERROR, "message rejected; it is sent again until the server takes it",
+                "frame=%lld answer=\"%s\"", (long long)fsn_end - 1, shown);
+    }
 }
 
 static void on_writable(void *owner)

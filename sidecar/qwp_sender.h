@@ -71,8 +71,9 @@ struct qwp_sender {
 
     /* the outage now, for the log */
     bool in_outage;
-    int64_t outage_ns;     /* since when */
-    int64_t outage_log_ns; /* last line about it */
+    int64_t outage_ns;         /* since when */
+    int64_t outage_log_ns;     /* last line about it */
+    uint64_t rejected_fsn_end; /* the rejection that was logged last */
 };
 
 QWP_MUST_USE enum qwp_result qwp_sender_init(struct qwp_sender *sender,
