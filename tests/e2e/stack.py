@@ -1,9 +1,9 @@
 """A sink and a sidecar on free ports in a directory of their own, for end-to-end tests.
 
-    with Stack(build) as stack:
+    with Stack(build, sink=["--ndjson", "{dir}/rows"]) as stack:
         producers = [stack.producer("--name", f"p{i}") for i in range(8)]
 
-Everything that was started is ended, and the directory removed, also after a failure."""
+`{dir}` in the sink's arguments is that directory. Everything that was started is ended, and the directory removed, also after a failure."""
 import argparse
 import json
 import os
@@ -53,23 +53,24 @@ def context_switches(pid):
 
 
 class Stack:
-    def __init__(self, build, sink=(), sidecar=(), tls=True, conf="", sink_running=True):
+    def __init__(self, build, sink=(), sidecar=(), tls=True, conf="", conf_text=None):
         self.bin = os.path.join(os.path.abspath(build), "bin")
         self.tests = os.path.join(os.path.abspath(build), "tests")
         self.directory = tempfile.mkdtemp(prefix="qwp-e2e-")
         self.rings = os.path.join(self.directory, "rings")
         self.sidecar_arguments = list(sidecar)
-        self.sink_arguments = list(sink)
+        self.sink_arguments = [str(argument).format(dir=self.directory) for argument in sink]
         self.conf = conf
+        self.conf_text = conf_text  # a whole connect string: no sink then
         self.tls = tls
         self.sink = None
         self.sidecar = None
         self.started = []
         self.log = open(os.path.join(self.directory, "sidecar.log"), "w+")
         try:
-            if sink_running:
+            if conf_text is None:
                 self.start_sink()
-                self.start_sidecar()
+            self.start_sidecar()
         except BaseException:
             self.__exit__()
             raise
@@ -81,6 +82,8 @@ class Stack:
         return self.sink
 
     def connect_string(self):
+        if self.conf_text is not None:
+            return self.conf_text
         tls = "tls_roots=%s/tls/ca.pem;" % self.directory if self.tls else ""
         return "%s::addr=localhost:%d;%s%s" % ("wss" if self.tls else "ws", self.sink.port, tls,
                                                self.conf)
