@@ -280,7 +280,7 @@ static void on_up(void *owner, size_t message_bytes_max)
     qwp_seglog_rewind(sender->options.log, &sender->cursor);
     add_u64(&sender->options.page->connects, 1);
     show_state(sender, sender->catch_up_end > 0 ? QWP_CONNECTION_CATCHING_UP : QWP_CONNECTION_UP);
-    outage_end(sender);
+    connected(sender);
 }
 
 static void on_down(void *owner, const struct qwp_session_down *down)
