@@ -1,6 +1,4 @@
-/* qwp_result: what a call came to, named for what the caller does next.
- *
- * Inlined into the installed qwp.h, as is qwp_error.h: keep both free of other includes. */
+/* qwp_result: what a call came to, named for what the caller does next. */
 #ifndef QWP_RESULT_H
 #define QWP_RESULT_H
 

@@ -45,7 +45,7 @@
 extern "C" {
 #endif
 
-#include "core/qwp_error.h" /* the installed header has it inline */
+#include "core/qwp_error.h"
 
 struct qwp_producer;
 struct qwp_table;
