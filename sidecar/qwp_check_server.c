@@ -30,6 +30,29 @@ static void on_down(void *owner, const struct qwp_session_down *down)
     attempt->down = *down;
 }
 
+/* Nothing is sent here, so nothing that could come about messages matters. */
+static void on_ok(void *owner, int64_t sequence, const unsigned char *tables, size_t tables_bytes,
+                  uint16_t table_count)
+{
+    (void)owner, (void)sequence, (void)tables, (void)tables_bytes, (void)table_count;
+}
+
+static void on_durable(void *owner, const unsigned char *tables, size_t tables_bytes,
+                       uint16_t table_count)
+{
+    (void)owner, (void)tables, (void)tables_bytes, (void)table_count;
+}
+
+static void on_rejected(void *owner, int64_t sequence, uint8_t status, const char *text, size_t len)
+{
+    (void)owner, (void)sequence, (void)status, (void)text, (void)len;
+}
+
+static void on_writable(void *owner)
+{
+    (void)owner;
+}
+
 static const char *advice_for(const struct qwp_session_down *down)
 {
     switch (down->cause) {
@@ -134,7 +157,12 @@ static void check_server(struct qwp_check *check, struct qwp_loop *loop,
 void qwp_check_servers(struct qwp_check *check, const struct qwp_options *options,
                        const struct qwp_conf *conf)
 {
-    static const struct qwp_session_callbacks callbacks = {.up = on_up, .down = on_down};
+    static const struct qwp_session_callbacks callbacks = {.up = on_up,
+                                                           .down = on_down,
+                                                           .ok = on_ok,
+                                                           .durable = on_durable,
+                                                           .rejected = on_rejected,
+                                                           .writable = on_writable};
     struct qwp_error err = {0};
     struct qwp_loop *loop = NULL;
     const struct qwp_loop_options loop_options = {0};

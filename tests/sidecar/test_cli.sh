@@ -8,7 +8,7 @@ unset QDB_CLIENT_CONF QWP_RINGS QWP_INSTANCE
 dir=$(mktemp -d)
 server=$(mktemp -d)
 sink_pid=
-trap '[ -z "$sink_pid" ] || kill "$sink_pid"; rm -rf "$dir" "$server"' EXIT
+trap '[ -z "$sink_pid" ] || kill "$sink_pid" || cat "$server/log"; rm -rf "$dir" "$server"' EXIT
 failed=0
 
 # expect CODE WORDS COMMAND...: exit code, and a text that the output (both streams) holds.
