@@ -29,7 +29,8 @@ static const char *const log_level_choices[] = {"debug", "info", "warn", "error"
 #define ROW_HELP ACTION("help", help, "this text")
 #define ROW_JSON ACTION("json", json, "one JSON object instead of text")
 #define ROW_CONF                                                                                   \
-    OPTION("conf", QWP_OPTION_TEXT, conf, NULL, "connect string; else $" QWP_CONF_ENV,             \
+    OPTION("conf", QWP_OPTION_TEXT, conf, NULL,                                                    \
+           "connect string; else $" QWP_CONF_ENV "; secrets are safer in *_file keys",             \
            .flags = QWP_OPTION_SECRET, .value_name = "STRING")
 #define ROW_CONF_FILE                                                                              \
     OPTION("conf-file", QWP_OPTION_TEXT, conf_file, NULL,                                          \

@@ -108,7 +108,8 @@ static int watch(const struct qwp_options *options)
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    fputs(is_screen ? "\x1b[?25l\x1b[2J" : "", stdout); /* no cursor, clean screen */
+    /* No cursor, long lines cut instead of wrapped, clean screen. */
+    fputs(is_screen ? "\x1b[?25l\x1b[?7l\x1b[2J" : "", stdout);
     int code = 0;
     while (!interrupted && !ferror(stdout)) {
         if (look(options, &now) != QWP_OK) {
@@ -123,7 +124,7 @@ static int watch(const struct qwp_options *options)
         pause_ns(options->interval_ns);
     }
     qwp_snapshot_fini(&before);
-    fputs(is_screen ? "\x1b[?25h" : "", stdout);
+    fputs(is_screen ? "\x1b[?7h\x1b[?25h" : "", stdout);
     fflush(stdout);
     return code;
 }

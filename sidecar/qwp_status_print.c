@@ -173,8 +173,10 @@ static void print_sidecar(const struct qwp_status_view *view, FILE *out)
 {
     const struct qwp_snapshot *now = view->now;
     const uint64_t *c = now->counters;
-    fprintf(out, "server    %s %s", now->endpoint[0] != '\0' ? now->endpoint : "(none yet)",
-            now->is_live ? connection_name(now->connection) : "");
+    fprintf(out, "server    %s", now->endpoint[0] != '\0' ? now->endpoint : "(none yet)");
+    if (now->is_live) {
+        fprintf(out, " %s", connection_name(now->connection));
+    }
     if (now->is_live && now->connected_us > 0) {
         fprintf(out, " for %s", since_text(now->connected_us).text);
     }
