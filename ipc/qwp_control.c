@@ -16,14 +16,20 @@
 enum {
     FILE_MODE = 0640,
     PRODUCERS_MAX = 64 * 1024,
+    TABLES_MAX = 64 * 1024,
 };
 
 /* Copies one field out of the header. */
 #define FIELD(header, field) atomic_load_explicit(&(header)->field, memory_order_relaxed)
 
-static uint64_t file_bytes_for(uint32_t producers)
+static uint64_t tables_off(uint32_t producers)
 {
     return QWP_CONTROL_PRODUCERS_OFF + (uint64_t)producers * sizeof(struct qwp_control_producer);
+}
+
+static uint64_t file_bytes_for(uint32_t producers, uint32_t tables)
+{
+    return tables_off(producers) + (uint64_t)tables * sizeof(struct qwp_control_table);
 }
 
 static void fill_header(struct qwp_control *control, const struct qwp_control_options *options)
@@ -45,6 +51,7 @@ static void fill_header(struct qwp_control *control, const struct qwp_control_op
     atomic_store_explicit(&header->bell_mode, options->bell_mode, memory_order_relaxed);
     atomic_store_explicit(&header->bell_fence, options->bell_fence, memory_order_relaxed);
     atomic_store_explicit(&header->producers_max, options->producers_max, memory_order_relaxed);
+    atomic_store_explicit(&header->tables_max, options->tables_max, memory_order_relaxed);
     atomic_store_explicit(&header->started_us, qwp_clock_wall_ns() / QWP_NS_PER_US,
                           memory_order_relaxed);
     atomic_store_explicit(&header->ring_bytes_max, options->ring_bytes_max, memory_order_relaxed);
@@ -86,9 +93,13 @@ enum qwp_result qwp_control_create(struct qwp_control *control, int dir_fd,
         return qwp_fail(err, QWP_INVALID, 0, "room for %u producers is asked for, 1..%d can be had",
                         options->producers_max, PRODUCERS_MAX);
     }
+    if (options->tables_max > TABLES_MAX) {
+        return qwp_fail(err, QWP_INVALID, 0, "room for %u tables is asked for, 0..%d can be had",
+                        options->tables_max, TABLES_MAX);
+    }
     char tmp_name[QWP_FILE_NAME_BYTES];
     qwp_tmp_name(tmp_name, sizeof tmp_name);
-    control->bytes = file_bytes_for(options->producers_max);
+    control->bytes = file_bytes_for(options->producers_max, options->tables_max);
     control->fd = qwp_fd_above_stdio(
         openat(dir_fd, tmp_name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, FILE_MODE));
     if (control->fd < 0) {
@@ -121,9 +132,18 @@ void qwp_control_close(struct qwp_control *control)
 struct qwp_control_producer *qwp_control_producer_at(const struct qwp_control *control,
                                                      uint32_t index)
 {
-    QWP_ASSERT(file_bytes_for(index + 1) <= control->bytes);
+    QWP_ASSERT(tables_off(index + 1) <= control->bytes);
     struct qwp_control_producer *first =
         (struct qwp_control_producer *)((char *)control->header + QWP_CONTROL_PRODUCERS_OFF);
+    return first + index;
+}
+
+struct qwp_control_table *qwp_control_table_at(const struct qwp_control *control, uint32_t index)
+{
+    const uint32_t producers = FIELD(control->header, producers_max);
+    QWP_ASSERT(file_bytes_for(producers, index + 1) <= control->bytes);
+    struct qwp_control_table *first =
+        (struct qwp_control_table *)((char *)control->header + tables_off(producers));
     return first + index;
 }
 
@@ -144,8 +164,9 @@ static enum qwp_result check_header(const struct qwp_control_header *header, uin
                         FIELD(header, major), FIELD(header, minor), QWP_CONTROL_MAJOR);
     }
     const uint32_t producers = FIELD(header, producers_max);
-    if (producers > PRODUCERS_MAX || FIELD(header, file_bytes) != file_bytes ||
-        file_bytes < file_bytes_for(producers)) {
+    const uint32_t tables = FIELD(header, tables_max);
+    if (producers > PRODUCERS_MAX || tables > TABLES_MAX ||
+        FIELD(header, file_bytes) != file_bytes || file_bytes < file_bytes_for(producers, tables)) {
         return qwp_fail(err, QWP_CORRUPT, 0,
                         "control file of %llu bytes with %u producers, its header says %llu bytes",
                         (unsigned long long)file_bytes, producers,

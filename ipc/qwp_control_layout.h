@@ -34,7 +34,7 @@ enum qwp_connection_state {
     QWP_CONNECTION_CATCHING_UP = 2, /* the dictionary is being sent again */
     QWP_CONNECTION_UP = 3,
 };
-enum { QWP_CONTROL_TEXT_BYTES = 256 };
+enum { QWP_CONTROL_TEXT_BYTES = 256, QWP_CONTROL_TABLE_NAME_BYTES = 128 };
 
 /* One per attached ring, for `status`. */
 struct qwp_control_producer {
@@ -54,6 +54,13 @@ struct qwp_control_producer {
     char reason[QWP_RING_REASON_BYTES];
 };
 
+/* One per table with rows, for `status`; those beyond the bound are not shown. Entries are never
+ * given back, so the first one with an empty name ends the list. */
+struct qwp_control_table {
+    char name[QWP_CONTROL_TABLE_NAME_BYTES];
+    _Atomic uint64_t rows_stored;
+};
+
 struct qwp_control_header {
     /* writer: sidecar, before the rename; const after. */
     _Atomic uint64_t magic;
@@ -66,10 +73,11 @@ struct qwp_control_header {
     _Atomic uint32_t sidecar_pid;
     _Atomic uint32_t bell_mode;     /* enum qwp_bell_mode */
     _Atomic uint32_t bell_fence;    /* 1: every producer fences; set before the first attach */
-    _Atomic uint32_t producers_max; /* entries behind this header */
+    _Atomic uint32_t producers_max; /* entries at QWP_CONTROL_PRODUCERS_OFF */
     _Atomic int64_t started_us;
     _Atomic uint64_t ring_bytes_max; /* limits for rings */
     char version[32];
+    _Atomic uint32_t tables_max; /* entries behind the producers' */
 
     /* writer: sidecar. reader: every producer after each publish. sync[bell.epoch] */
     alignas(QWP_SHARE_BYTES) _Atomic uint32_t epoch;
@@ -102,5 +110,6 @@ static_assert(sizeof(struct qwp_control_header) <= QWP_CONTROL_PRODUCERS_OFF, "c
 static_assert(offsetof(struct qwp_control_header, epoch) == 128, "control layout v1");
 static_assert(offsetof(struct qwp_control_header, state) == 256, "control layout v1");
 static_assert(sizeof(struct qwp_control_producer) == 640, "control layout v1");
+static_assert(sizeof(struct qwp_control_table) == 136, "control layout v1");
 
 #endif

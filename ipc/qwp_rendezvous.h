@@ -64,6 +64,7 @@ struct qwp_control_options {
     enum qwp_bell_mode bell_mode;
     bool bell_fence;
     uint32_t producers_max;
+    uint32_t tables_max; /* shown in `status` */
     uint64_t ring_bytes_max;
 };
 /* Makes the control file of this life and renames it into place. */
@@ -75,6 +76,7 @@ QWP_MUST_USE enum qwp_result qwp_control_create(struct qwp_control *control, int
 void qwp_control_close(struct qwp_control *control);
 struct qwp_control_producer *qwp_control_producer_at(const struct qwp_control *control,
                                                      uint32_t index);
+struct qwp_control_table *qwp_control_table_at(const struct qwp_control *control, uint32_t index);
 
 /* ---- everyone else ---- */
 

@@ -16,6 +16,7 @@ enum {
     PATH_BYTES = 4096,
     DISCONNECT_GRACE_MS = 1000,
     TABLES_MAX = QWP_TABLES_MAX,
+    TABLES_SHOWN = 1024, /* in `status` */
 };
 
 struct daemon {
@@ -90,6 +91,7 @@ static enum qwp_result bell_start(struct daemon *d, struct qwp_error *err)
         .bell_mode = fifo ? QWP_BELL_FIFO : QWP_BELL_FUTEX,
         .bell_fence = options->doorbell == QWP_DOORBELL_FENCE,
         .producers_max = (uint32_t)options->producers_max,
+        .tables_max = TABLES_SHOWN,
         .ring_bytes_max = options->ring_bytes_max,
     };
     const enum qwp_result result = qwp_control_create(&d->control, d->dir_fd, &control, err);

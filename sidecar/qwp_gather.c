@@ -49,6 +49,7 @@ struct qwp_gather {
     uint32_t row_count, row_capacity;
     struct arena steering;
     struct qwp_table *open_tables;
+    struct qwp_table *frame_tables; /* with rows in closed blocks */
     size_t open_bound;
     uint64_t stamp; /* of blocks, units and flushes: each takes a new number */
 
@@ -146,6 +147,14 @@ void qwp_gather_destroy(struct qwp_gather *gather)
     free(gather);
 }
 
+static void frame_tables_reset(struct qwp_gather *gather)
+{
+    for (struct qwp_table *table = gather->frame_tables; table != NULL; table = table->frame_next) {
+        table->frame_rows = 0;
+    }
+    gather->frame_tables = NULL;
+}
+
 static void delta_measure(struct qwp_gather *gather)
 {
     gather->delta_bytes = qwp_delta_size(
@@ -182,6 +191,7 @@ void qwp_gather_begin(struct qwp_gather *gather, unsigned char *at, size_t room,
     gather->delta_end = qwp_dict_count(gather->dict);
     gather->delta_written = false;
     gather->delta_alone = false;
+    frame_tables_reset(gather);
     delta_measure(gather);
     if (gather->len + gather->delta_bytes > room) {
         delta_cut(gather);
@@ -202,6 +212,11 @@ void qwp_gather_abandon(struct qwp_gather *gather)
     gather->open_tables = NULL;
     gather->open_bound = 0;
     index_reset(gather);
+}
+
+struct qwp_table *qwp_gather_tables(const struct qwp_gather *gather)
+{
+    return gather->frame_tables;
 }
 
 uint64_t qwp_gather_rows(const struct qwp_gather *gather)
@@ -413,6 +428,11 @@ static enum qwp_result block_flush(struct qwp_gather *gather, struct qwp_table *
     gather->len += done.len;
     gather->block_count += done.table_count;
     gather->open_bound -= bound;
+    if (table->frame_rows == 0) {
+        table->frame_next = gather->frame_tables;
+        gather->frame_tables = table;
+    }
+    table->frame_rows += table->open_count;
     table->open_count = 0;
     return QWP_OK;
 }

@@ -46,6 +46,8 @@ QWP_MUST_USE enum qwp_result qwp_gather_take(struct qwp_gather *gather, struct q
 QWP_MUST_USE enum qwp_result qwp_gather_finish(struct qwp_gather *gather, size_t *len,
                                                struct qwp_gather_fault *fault);
 void qwp_gather_abandon(struct qwp_gather *gather);
+/* Tables of the finished frame, linked by frame_next, each with its frame_rows. */
+struct qwp_table *qwp_gather_tables(const struct qwp_gather *gather);
 
 uint64_t qwp_gather_rows(const struct qwp_gather *gather); /* in the frame */
 /* Encoded so far plus the bound of what is open. */

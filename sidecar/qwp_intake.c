@@ -1,5 +1,6 @@
 #include "sidecar/qwp_intake.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include "core/qwp_assert.h"
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
+#include "ipc/qwp_shared_text.h"
 
 enum { STALL_RETRY_MS = 50 };
 
@@ -138,6 +140,33 @@ static void frame_fault(struct qwp_intake *intake, const struct qwp_gather_fault
     stall_report(intake, &fault->error);
 }
 
+/* The table's entry in the control file; there is none for the tables beyond its room. */
+static void table_show(struct qwp_intake *intake, struct qwp_table *table)
+{
+    const uint32_t room =
+        atomic_load_explicit(&intake->control->header->tables_max, memory_order_relaxed);
+    if (intake->tables_shown == room) {
+        return;
+    }
+    char name[QWP_CONTROL_TABLE_NAME_BYTES];
+    snprintf(name, sizeof name, "%.*s", (int)table->name.len, table->name.text);
+    table->shown = qwp_control_table_at(intake->control, intake->tables_shown++);
+    qwp_shared_text_set(table->shown->name, sizeof table->shown->name, name);
+}
+
+static void tables_count(struct qwp_intake *intake)
+{
+    for (struct qwp_table *table = qwp_gather_tables(intake->gather); table != NULL;
+         table = table->frame_next) {
+        if (table->shown == NULL) {
+            table_show(intake, table);
+        }
+        if (table->shown != NULL) {
+            add_u64(&table->shown->rows_stored, table->frame_rows);
+        }
+    }
+}
+
 static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
 {
     struct qwp_gather_fault fault;
@@ -162,6 +191,7 @@ static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
     qwp_notes_add(&intake->frames, (struct qwp_note){.fsn = fsn, .rows = rows});
     struct qwp_control_header *page = intake->control->header;
     add_u64(&page->rows_stored, rows);
+    tables_count(intake);
     add_u64(&page->frames_published, 1);
     add_u64(&page->bytes_stored, len);
     intake->framed_symbols = qwp_gather_framed_symbols(intake->gather);

@@ -41,6 +41,7 @@ struct qwp_intake {
     struct qwp_source **sources;
     uint32_t source_count;
     uint32_t next_source;     /* whose turn it is */
+    uint32_t tables_shown;    /* entries used in the control file */
     uint32_t strangers;       /* attached rings of other users */
     uint32_t turns_left;      /* sources not yet asked in this frame */
     unsigned char *def_entry; /* scratch */

@@ -15,6 +15,7 @@
 
 #include "core/qwp_shape.h"
 #include "core/wire/qwp_encode.h"
+#include "ipc/qwp_control_layout.h"
 
 #define QWP_NO_COLUMN UINT32_MAX
 
@@ -67,6 +68,10 @@ struct qwp_table {
     uint64_t open_stamp;
     size_t open_header_bound;
     size_t open_value_bytes; /* over all rows, variable parts included */
+    /* Rows in closed blocks of the frame that is being built; qwp_gather.c lists such tables. */
+    uint64_t frame_rows;
+    struct qwp_table *frame_next;
+    struct qwp_control_table *shown; /* its entry in the control file, or NULL */
     /* The unit being weighed. */
     uint64_t unit_stamp;
     struct qwp_known_shape *unit_shape;

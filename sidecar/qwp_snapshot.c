@@ -57,11 +57,9 @@ static void copy_producer(struct qwp_snapshot_producer *to, uint32_t slot,
 }
 
 /* How many entries the file has room for, whatever its header says. */
-static uint32_t slot_count(const struct qwp_control *control)
+static uint32_t slot_count(size_t bytes, size_t entry_bytes, uint32_t claimed)
 {
-    const size_t room =
-        (control->bytes - QWP_CONTROL_PRODUCERS_OFF) / sizeof(struct qwp_control_producer);
-    const uint32_t claimed = LOAD(control->header->producers_max);
+    const size_t room = bytes / entry_bytes;
     return claimed < room ? claimed : (uint32_t)room;
 }
 
@@ -71,7 +69,9 @@ static enum qwp_result copy_producers(struct qwp_snapshot *snapshot,
     if (control->bytes <= QWP_CONTROL_PRODUCERS_OFF) {
         return QWP_OK;
     }
-    const uint32_t slots = slot_count(control);
+    const uint32_t slots =
+        slot_count(control->bytes - QWP_CONTROL_PRODUCERS_OFF, sizeof(struct qwp_control_producer),
+                   LOAD(control->header->producers_max));
     snapshot->producers = calloc(slots + 1, sizeof *snapshot->producers);
     if (snapshot->producers == NULL) {
         return qwp_fail(err, QWP_NOMEM, 0, "no memory to list %u producers", slots);
@@ -81,6 +81,33 @@ static enum qwp_result copy_producers(struct qwp_snapshot *snapshot,
         if (LOAD(from->in_use) != 0) {
             copy_producer(&snapshot->producers[snapshot->producer_count++], slot, from);
         }
+    }
+    return QWP_OK;
+}
+
+static enum qwp_result copy_tables(struct qwp_snapshot *snapshot, const struct qwp_control *control,
+                                   struct qwp_error *err)
+{
+    const size_t off = QWP_CONTROL_PRODUCERS_OFF +
+                       LOAD(control->header->producers_max) * sizeof(struct qwp_control_producer);
+    if (control->bytes <= off) {
+        return QWP_OK;
+    }
+    const uint32_t slots = slot_count(control->bytes - off, sizeof(struct qwp_control_table),
+                                      LOAD(control->header->tables_max));
+    snapshot->tables = calloc(slots + 1, sizeof *snapshot->tables);
+    if (snapshot->tables == NULL) {
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory to list %u tables", slots);
+    }
+    for (uint32_t slot = 0; slot < slots; slot++) {
+        const struct qwp_control_table *from = qwp_control_table_at(control, slot);
+        struct qwp_snapshot_table *to = &snapshot->tables[snapshot->table_count];
+        copy_text(to->name, sizeof to->name, from->name, sizeof from->name);
+        if (to->name[0] == '\0') {
+            break;
+        }
+        to->rows_stored = LOAD(from->rows_stored);
+        snapshot->table_count++;
     }
     return QWP_OK;
 }
@@ -123,6 +150,9 @@ static enum qwp_result look(struct qwp_snapshot *snapshot, int dir_fd, struct qw
     snapshot->is_live = qwp_control_is_live(&control);
     copy_header(snapshot, control.header);
     result = copy_producers(snapshot, &control, err);
+    if (result == QWP_OK) {
+        result = copy_tables(snapshot, &control, err);
+    }
     qwp_control_unmap(&control);
     return result;
 }
@@ -152,6 +182,7 @@ enum qwp_result qwp_snapshot_take(struct qwp_snapshot *snapshot, const char *dir
 void qwp_snapshot_fini(struct qwp_snapshot *snapshot)
 {
     free(snapshot->producers);
+    free(snapshot->tables);
     *snapshot = (struct qwp_snapshot){0};
 }
 

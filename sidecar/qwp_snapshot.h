@@ -67,6 +67,11 @@ struct qwp_snapshot_producer {
     char reason[QWP_RING_REASON_BYTES];
 };
 
+struct qwp_snapshot_table {
+    char name[QWP_CONTROL_TABLE_NAME_BYTES];
+    uint64_t rows_stored;
+};
+
 struct qwp_snapshot {
     int64_t taken_ns;    /* monotonic */
     bool has_control;    /* a sidecar has run here */
@@ -85,6 +90,8 @@ struct qwp_snapshot {
     char last_error[QWP_CONTROL_TEXT_BYTES];
     struct qwp_snapshot_producer *producers; /* owned */
     size_t producer_count;
+    struct qwp_snapshot_table *tables; /* owned */
+    size_t table_count;
 };
 
 /* Looks at instance `name` below `dir` without making or changing anything there. No directory or

@@ -343,5 +343,11 @@ void qwp_status_print_json(const struct qwp_status_view *view, FILE *out)
         fputs(i > 0 ? "," : "", out);
         json_producer(view, &now->producers[i], out);
     }
-    fputs("]}\n", out);
+    fputs("],\"tables\":{", out);
+    for (size_t i = 0; i < now->table_count; i++) {
+        fputs(i > 0 ? "," : "", out);
+        qwp_json_text(out, now->tables[i].name);
+        fprintf(out, ":%" PRIu64, now->tables[i].rows_stored);
+    }
+    fputs("}}\n", out);
 }
