@@ -44,7 +44,8 @@ __attribute__((constructor)) static void arm_from_environment(void)
 
 void qwp_crash_reached(const char *name)
 {
-    if (strlen(name) != armed_name_len || memcmp(name, armed_name, armed_name_len) != 0) {
+    const bool any = armed_name_len == 1 && armed_name[0] == '*';
+    if (!any && (strlen(name) != armed_name_len || memcmp(name, armed_name, armed_name_len) != 0)) {
         return;
     }
     if (atomic_fetch_sub_explicit(&passages_left, 1, memory_order_relaxed) == 1) {

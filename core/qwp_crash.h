@@ -4,7 +4,7 @@
  *
  * In builds with QWP_CRASH_POINTS (CMake: on when tests are built) the environment variable
  * QWP_CRASH_AT=name[:nth] ends the process with SIGKILL at the nth passage (default 1) of that
- * place. In other builds it is nothing.
+ * place; the name * stands for all of them. In other builds it is nothing.
  *
  * Threads: any. The unarmed cost is one load and a branch never taken. */
 #ifndef QWP_CRASH_H
