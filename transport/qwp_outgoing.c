@@ -143,16 +143,24 @@ size_t qwp_outgoing_fill(struct qwp_outgoing *o, unsigned char *dst, size_t room
         }
         if (!qwp_outgoing_in_frame(o) && o->in_message) {
             o->in_message = false;
+            o->queue[(uint64_t)o->framed_count % QWP_OUTGOING_MAX].end_pos = done;
             o->framed_count++;
         }
     }
     return done;
 }
 
-void qwp_outgoing_seal(struct qwp_outgoing *o, uint64_t pos)
+void qwp_outgoing_seal_plain(struct qwp_outgoing *o, uint64_t start_pos)
 {
     for (; o->sealed_count < o->framed_count; o->sealed_count++) {
-        o->queue[(uint64_t)o->sealed_count % QWP_OUTGOING_MAX].end_pos = pos;
+        o->queue[(uint64_t)o->sealed_count % QWP_OUTGOING_MAX].end_pos += start_pos;
+    }
+}
+
+void qwp_outgoing_seal_record(struct qwp_outgoing *o, uint64_t end_pos)
+{
+    for (; o->sealed_count < o->framed_count; o->sealed_count++) {
+        o->queue[(uint64_t)o->sealed_count % QWP_OUTGOING_MAX].end_pos = end_pos;
     }
 }
 

@@ -21,7 +21,7 @@ enum { QWP_MASK_POOL = 256 };
 struct qwp_outgoing_message {
     const unsigned char *bytes;
     size_t len;
-    uint64_t end_pos; /* of the socket's stream; known when sealed */
+    uint64_t end_pos; /* in what the last fill wrote; when sealed, in the socket's stream */
 };
 
 struct qwp_outgoing {
@@ -80,8 +80,11 @@ static inline bool qwp_outgoing_in_frame(const struct qwp_outgoing *o)
 
 /* Writes up to `room` bytes of the stream; less only when there are no more. */
 size_t qwp_outgoing_fill(struct qwp_outgoing *o, unsigned char *dst, size_t room);
-/* What was framed so far ends at `pos` of the socket's stream. */
-void qwp_outgoing_seal(struct qwp_outgoing *o, uint64_t pos);
+/* The last fill stands in the socket's stream from `start_pos` on. */
+void qwp_outgoing_seal_plain(struct qwp_outgoing *o, uint64_t start_pos);
+/* What was framed since the last seal is in a TLS record that ends at `end_pos`: the server can
+ * read none of it before all of the record is there. */
+void qwp_outgoing_seal_record(struct qwp_outgoing *o, uint64_t end_pos);
 /* The kernel took the stream up to `pos`. */
 void qwp_outgoing_sent(struct qwp_outgoing *o, uint64_t pos);
 

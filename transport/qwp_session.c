@@ -233,7 +233,7 @@ static bool write_record(struct qwp_session *s)
         return false;
     }
     s->staged_len = 0;
-    qwp_outgoing_seal(&s->outgoing, s->outbox.appended_pos);
+    qwp_outgoing_seal_record(&s->outgoing, s->outbox.appended_pos);
     return true;
 }
 
@@ -252,8 +252,8 @@ static void encode_plain(struct qwp_session *s)
 {
     const size_t n =
         qwp_outgoing_fill(&s->outgoing, qwp_outbox_end(&s->outbox), qwp_outbox_room(&s->outbox));
+    qwp_outgoing_seal_plain(&s->outgoing, s->outbox.appended_pos);
     qwp_outbox_appended(&s->outbox, n);
-    qwp_outgoing_seal(&s->outgoing, s->outbox.appended_pos);
 }
 
 /* Fills the buffer with what is there to say. */

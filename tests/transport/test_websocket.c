@@ -328,19 +328,31 @@ START_TEST(outgoing_counts_follow_the_bytes)
         ck_assert_int_eq(qwp_outgoing_push(&o, "abcdefgh", 8), i);
     }
     ck_assert(qwp_outgoing_is_full(&o));
-    ck_assert_uint_eq(qwp_outgoing_fill(&o, stream, 20), 20); /* one of 14 bytes and some */
-    ck_assert_int_eq(o.framed_count, 1);
-    qwp_outgoing_seal(&o, 100);
-    qwp_outgoing_sent(&o, 99);
+    ck_assert_uint_eq(qwp_outgoing_fill(&o, stream, 34), 34); /* two of 14 bytes and some */
+    ck_assert_int_eq(o.framed_count, 2);
+    qwp_outgoing_seal_plain(&o, 100);
+    /* The kernel may take any part of it: a message is sent when its own last byte is. */
+    qwp_outgoing_sent(&o, 113);
     ck_assert_int_eq(o.sent_count, 0);
     ck_assert(qwp_outgoing_is_full(&o));
-    qwp_outgoing_sent(&o, 100);
+    qwp_outgoing_sent(&o, 114);
     ck_assert_int_eq(o.sent_count, 1);
     ck_assert(!qwp_outgoing_is_full(&o));
+    qwp_outgoing_sent(&o, 127);
+    ck_assert_int_eq(o.sent_count, 1);
+    qwp_outgoing_sent(&o, 128);
+    ck_assert_int_eq(o.sent_count, 2);
+    /* In a TLS record it is when all of the record is. */
+    ck_assert_uint_eq(qwp_outgoing_fill(&o, stream, 14), 14);
+    qwp_outgoing_seal_record(&o, 400);
+    qwp_outgoing_sent(&o, 399);
+    ck_assert_int_eq(o.sent_count, 2);
+    qwp_outgoing_sent(&o, 400);
+    ck_assert_int_eq(o.sent_count, 3);
     /* Stopped in the middle of a message: that one is finished, the rest is dropped. */
     qwp_outgoing_stop(&o, 1000);
     ck_assert_uint_eq(qwp_outgoing_fill(&o, stream, sizeof stream), 8 + 8);
-    ck_assert_int_eq(o.framed_count, 2);
+    ck_assert_int_eq(o.framed_count, 4);
 }
 END_TEST
 
