@@ -45,6 +45,15 @@ static void on_signal(int number)
     errno = error;
 }
 
+static void on_hangup(int number)
+{
+    (void)number;
+    const int error = errno;
+    atomic_store_explicit(&signalled->ending.hangup, true, memory_order_relaxed);
+    qwp_loop_wake(signalled->loop);
+    errno = error;
+}
+
 static void signals_setup(struct daemon *d)
 {
     signalled = d;
@@ -52,15 +61,19 @@ static void signals_setup(struct daemon *d)
     sigemptyset(&action.sa_mask);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    action.sa_handler = on_hangup;
+    sigaction(SIGHUP, &action, NULL);
     action.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &action, NULL);
 }
 
+/* A third signal ends the process at once, whatever the rest of the end does. */
 static void signals_reset(void)
 {
     const struct sigaction action = {.sa_handler = SIG_DFL};
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
 }
 
 /* ---- start ---- */

@@ -131,6 +131,14 @@ static void wake_peer(struct qwp_duty *duty, uint64_t published_before)
     }
 }
 
+/* The signal woke our loop; it is the sender's, on another thread, that has to look. */
+static void hangup_forward(struct qwp_duty *duty)
+{
+    if (duty->sender == NULL && atomic_load_explicit(&duty->ending->hangup, memory_order_relaxed)) {
+        qwp_loop_wake(duty->peer);
+    }
+}
+
 static bool intake_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 {
     if (duty->inotify_fd < 0) {
@@ -148,7 +156,11 @@ static bool intake_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 
 static bool sender_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 {
-    const bool sent = qwp_sender_do_work(duty->sender, now_ns, next_ns);
+    if (atomic_load_explicit(&duty->ending->hangup, memory_order_relaxed)) {
+        atomic_store_explicit(&duty->ending->hangup, false, memory_order_relaxed);
+        qwp_sender_retry_now(duty->sender);
+    }
+    const bool sent = qwp_sender_do_work(duty->sender, now_ns);
     const bool kept = keep(duty, now_ns, next_ns);
     return sent || kept;
 }
@@ -164,6 +176,7 @@ static bool all_acked(const struct qwp_duty *duty)
 static bool end_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 {
     const int signals = atomic_load_explicit(&duty->ending->signals, memory_order_relaxed);
+    duty->signals_seen = signals;
     if (signals == 0) {
         return false;
     }
@@ -203,8 +216,7 @@ static bool intake_wants_to_work(const struct qwp_duty *duty, int64_t next_intak
                                  int64_t now_ns)
 {
     return duty->woken || now_ns >= next_intake_ns || qwp_intake_may_retry(duty->intake) ||
-           (duty->end_ns == 0 &&
-            atomic_load_explicit(&duty->ending->signals, memory_order_relaxed) > 0);
+           atomic_load_explicit(&duty->ending->signals, memory_order_relaxed) != duty->signals_seen;
 }
 
 /* Sleeps with the epoch odd. Network and acknowledgements are served without leaving the park: only
@@ -225,6 +237,7 @@ static void park(struct qwp_duty *duty, int64_t next_intake_ns, int64_t next_ns)
     }
     while (!intake_wants_to_work(duty, next_intake_ns, now_ns) && !is_over(duty)) {
         (void)qwp_loop_run(duty->loop, sooner(next_ns, next_intake_ns));
+        hangup_forward(duty);
         now_ns = qwp_clock_monotonic_ns();
         next_ns = QWP_NEVER_NS;
         if (duty->sender != NULL) {
@@ -280,6 +293,7 @@ static void cycle(struct qwp_duty *duty)
         int64_t next_ns = QWP_NEVER_NS;
         bool worked = false;
         if (duty->intake != NULL) {
+            hangup_forward(duty);
             worked |= intake_step(duty, now_ns, &next_intake_ns);
         }
         if (duty->sender != NULL) {

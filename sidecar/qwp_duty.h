@@ -17,6 +17,7 @@
 /* What the duties of a process share about its end. */
 struct qwp_ending {
     _Atomic int signals; /* writer: signal handler; so many stops were asked for */
+    _Atomic bool hangup; /* writer: signal handler; SIGHUP: try again now, with fresh secrets */
     _Atomic bool finish; /* writer: intake's duty; everyone leaves */
     int64_t grace_ns;    /* how long the end may wait for acknowledgements */
 };
@@ -43,6 +44,7 @@ struct qwp_duty {
     int64_t keeper_ns; /* when it is due by time */
     int64_t report_ns; /* next figures while busy */
     int64_t rescan_ns;
+    int signals_seen;
     int64_t end_ns; /* deadline of the shutdown; 0: not asked for */
 };
 

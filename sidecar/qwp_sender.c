@@ -57,17 +57,36 @@ static uint64_t random_next(struct qwp_sender *sender)
     return x * UINT64_C(0x2545f4914f6cdd1d);
 }
 
+/* By a timer of the loop: a connection may end within any run of it, also one that is about to
+ * sleep. */
+static void attempt_at(struct qwp_sender *sender, int64_t attempt_ns)
+{
+    sender->state = QWP_SENDER_WAITING;
+    sender->attempt_ns = attempt_ns;
+    if (sender->timer.in_flight) {
+        qwp_loop_timer_move(sender->options.loop, &sender->timer, attempt_ns);
+    } else {
+        qwp_loop_timer(sender->options.loop, &sender->timer, attempt_ns);
+    }
+}
+
+static void on_timer(struct qwp_op *op, int outcome, bool more)
+{
+    (void)op; /* do_work(), which follows each run of the loop, looks at the clock */
+    (void)outcome;
+    (void)more;
+}
+
 /* Full jitter: anything between nothing and the bound, which doubles until an acknowledgement
  * comes. */
 static void attempt_later(struct qwp_sender *sender)
 {
     const struct qwp_conf *conf = sender->options.conf;
     const int64_t bound = sender->backoff_ns;
-    sender->attempt_ns =
-        qwp_clock_monotonic_ns() + (int64_t)(random_next(sender) % (uint64_t)(bound + 1));
     sender->backoff_ns = bound * 2 < conf->backoff_ns_max ? bound * 2 : conf->backoff_ns_max;
-    sender->state = QWP_SENDER_WAITING;
     sender->tried = 0;
+    attempt_at(sender,
+               qwp_clock_monotonic_ns() + (int64_t)(random_next(sender) % (uint64_t)(bound + 1)));
 }
 
 static void outage_note(struct qwp_sender *sender, const char *why)
@@ -123,8 +142,7 @@ static void endpoint_next(struct qwp_sender *sender)
     if (++sender->tried >= count) {
         attempt_later(sender);
     } else {
-        sender->attempt_ns = 0;
-        sender->state = QWP_SENDER_WAITING;
+        attempt_at(sender, qwp_clock_monotonic_ns());
     }
 }
 
@@ -145,9 +163,25 @@ static void resolved(void *owner, const struct qwp_addresses *addresses,
     address_connect(sender);
 }
 
+/* Secrets in files are read anew for each attempt, so that a corrected one is taken by the next. */
+static void credentials_read(struct qwp_sender *sender)
+{
+    char *authorization;
+    struct qwp_error err;
+    if (qwp_credentials_authorization(&sender->options.conf->credentials, &authorization, &err) !=
+        QWP_OK) {
+        outage_note(sender, err.text); /* the one before may still be good */
+        return;
+    }
+    qwp_secret_free(sender->authorization);
+    sender->authorization = authorization;
+    sender->session_options.authorization = authorization;
+}
+
 static void endpoint_connect(struct qwp_sender *sender)
 {
     const struct qwp_endpoint *endpoint = endpoint_now(sender);
+    credentials_read(sender);
     char text[QWP_CONTROL_TEXT_BYTES];
     snprintf(text, sizeof text, "%s:%u", endpoint->host, endpoint->port);
     qwp_shared_text_set(sender->options.page->endpoint, sizeof text, text);
@@ -395,6 +429,7 @@ enum qwp_result qwp_sender_init(struct qwp_sender *sender, const struct qwp_send
         .options = *options,
         .backoff_ns = conf->backoff_ns_min,
         .random = (uint64_t)qwp_clock_monotonic_ns() | 1,
+        .timer = {.fn = on_timer},
     };
     sender->session_options = (struct qwp_session_options){
         .loop = options->loop,
@@ -405,7 +440,6 @@ enum qwp_result qwp_sender_init(struct qwp_sender *sender, const struct qwp_send
         .tls_verify = conf->tls_verify == QWP_TLS_VERIFY_ON,
         .tls_roots = conf->tls_roots,
         .tls_roots_password = conf->tls_roots_password,
-        .authorization = conf->authorization,
         .durable_ack = conf->durable_ack,
         .connect_timeout_ns = conf->connect_timeout_ns,
         .auth_timeout_ns = conf->auth_timeout_ns,
@@ -428,18 +462,23 @@ void qwp_sender_fini(struct qwp_sender *sender)
     if (sender->session == NULL) {
         return;
     }
+    qwp_loop_cancel(sender->options.loop, &sender->timer);
+    while (sender->timer.in_flight) {
+        (void)qwp_loop_run(sender->options.loop, QWP_NEVER_NS);
+    }
     qwp_session_close(sender->session);
     qwp_resolver_close(sender->resolver);
     (void)in_flight_pop(sender, sender->next_sequence - 1);
+    qwp_secret_free(sender->authorization);
+    sender->authorization = NULL;
     sender->session = NULL;
     sender->resolver = NULL;
 }
 
-bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns, int64_t *next_ns)
+bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns)
 {
     if (sender->state == QWP_SENDER_WAITING) {
         if (now_ns < sender->attempt_ns) {
-            *next_ns = sender->attempt_ns < *next_ns ? sender->attempt_ns : *next_ns;
             return false;
         }
         endpoint_connect(sender);
@@ -452,6 +491,13 @@ bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns, int64_t *next
         worked = true;
     }
     return worked;
+}
+
+void qwp_sender_retry_now(struct qwp_sender *sender)
+{
+    if (sender->state == QWP_SENDER_WAITING) {
+        attempt_at(sender, qwp_clock_monotonic_ns());
+    }
 }
 
 void qwp_sender_disconnect(struct qwp_sender *sender, int64_t grace_ns)

@@ -49,6 +49,7 @@ struct qwp_sender {
     struct qwp_sender_options options;
     struct qwp_session *session;
     struct qwp_session_options session_options; /* borrowed by the session */
+    char *authorization;                        /* a secret, owned */
     struct qwp_resolver *resolver;
     enum qwp_sender_state state;
 
@@ -58,6 +59,7 @@ struct qwp_sender {
     struct qwp_addresses addresses;
     size_t address;     /* index of the next one */
     int64_t backoff_ns; /* upper bound of the next wait */
+    struct qwp_op timer;
     int64_t attempt_ns; /* when the next attempt is due */
     uint64_t random;    /* state of the jitter */
 
@@ -82,8 +84,10 @@ QWP_MUST_USE enum qwp_result qwp_sender_init(struct qwp_sender *sender,
 /* On the loop's thread. A zeroed and a finished one are fine. */
 void qwp_sender_fini(struct qwp_sender *sender);
 
-/* One duty cycle. True: something was done. *next_ns: when there is something to do by time. */
-bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns, int64_t *next_ns);
+/* One duty cycle, after each run of the loop. True: something was done. */
+bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns);
+/* Does not wait out the backoff: secrets or certificates may have changed. */
+void qwp_sender_retry_now(struct qwp_sender *sender);
 /* Ends the connection, reading to its end for at most `grace_ns`. */
 void qwp_sender_disconnect(struct qwp_sender *sender, int64_t grace_ns);
 bool qwp_sender_is_down(const struct qwp_sender *sender);

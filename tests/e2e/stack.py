@@ -3,7 +3,7 @@
     with Stack(build, sink=["--ndjson", "{dir}/rows"]) as stack:
         producers = [stack.producer("--name", f"p{i}") for i in range(8)]
 
-`{dir}` in the sink's arguments is that directory. Everything that was started is ended, and the directory removed, also after a failure."""
+`{dir}` in the sink's arguments and in `conf` is that directory. Everything that was started is ended, and the directory removed, also after a failure."""
 import argparse
 import json
 import os
@@ -60,7 +60,9 @@ class Stack:
         self.rings = os.path.join(self.directory, "rings")
         self.sidecar_arguments = list(sidecar)
         self.sink_arguments = [str(argument).format(dir=self.directory) for argument in sink]
-        self.conf = conf
+        self.conf = conf.format(dir=self.directory)
+        with open(os.path.join(self.directory, "token"), "w") as file:
+            file.write("wrong\n")
         self.conf_text = conf_text  # a whole connect string: no sink then
         self.tls = tls
         self.sink = None

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Ends and beginnings: a server that comes back, a token that is corrected, SIGTERM without a server."""
+import os
+import signal
+
+from stack import Stack, arguments, finish, wait_until
+
+
+def server_comes_back(build):
+    """Rows written while the server is away arrive when it is there again."""
+    with Stack(build, sink=["--verify", "seq,producer"], conf="reconnect_max_backoff_millis=200;") as stack:
+        port = stack.sink.port
+        before = stack.producer("--name", "p0", "--rows", 1000)
+        finish(before, "producer")
+        stack.sink.stop()
+        away = stack.producer("--name", "p1", "--rows", 5000)
+        wait_until(lambda: stack.status()["rows_stored"] == 6000, "rows are stored")
+        assert stack.status()["rows_acked"] == 1000
+        stack.start_sink("127.0.0.1:%d" % port)
+        finish(away, "producer")
+        assert stack.stop_sidecar() == 0
+        summary = stack.sink.stop()
+        assert summary["rows"] == 5000 and summary["lost"] + summary["doubled"] == 0, summary
+        log = stack.log_text()
+        assert log.count('msg="down"') == 1 and log.count('msg="back"') == 1, log
+
+
+def end_without_server(build):
+    """SIGTERM waits as long as it may, tells by its exit code, and the next start delivers."""
+    with Stack(build, sink=["--verify", "seq,producer"],
+               conf="close_flush_timeout_millis=300;reconnect_max_backoff_millis=200;") as stack:
+        port = stack.sink.port
+        stack.sink.stop()
+        producer = stack.producer("--name", "p0", "--rows", 2000)
+        wait_until(lambda: stack.status()["rows_stored"] == 2000, "rows are stored")
+        assert stack.stop_sidecar() == 3
+        stack.start_sink("127.0.0.1:%d" % port)
+        stack.start_sidecar()
+        figures = finish(producer, "producer")
+        assert figures["acked"] == 2000, figures
+        assert stack.stop_sidecar() == 0
+        summary = stack.sink.stop()
+        assert summary["rows"] == 2000 and summary["lost"] + summary["doubled"] == 0, summary
+
+
+def second_signal(build):
+    """A second SIGTERM does not wait."""
+    with Stack(build) as stack:
+        stack.sink.stop()
+        stack.producer("--name", "p0", "--rows", 10)
+        wait_until(lambda: stack.status()["rows_stored"] == 10, "rows are stored")
+        stack.sidecar.send_signal(signal.SIGTERM)
+        wait_until(lambda: 'msg="closing' in stack.log_text(), "the first signal is seen")
+        assert stack.sidecar.poll() is None
+        assert stack.stop_sidecar() == 3
+
+
+def corrected_token(build):
+    """A wrong token stops nothing but the sending; the corrected one is taken at SIGHUP."""
+    with Stack(build, sink=["--token", "right"], conf="token_file={dir}/token;") as stack:
+        producer = stack.producer("--name", "p0", "--rows", 100)
+        wait_until(lambda: "401" in stack.status()["last_error"], "the refusal is shown")
+        wait_until(lambda: stack.status()["rows_stored"] == 100, "rows are stored")
+        with open(os.path.join(stack.directory, "token"), "w") as file:
+            file.write("right\n")
+        stack.sidecar.send_signal(signal.SIGHUP)
+        finish(producer, "producer")
+        assert stack.stop_sidecar() == 0
+        assert "right" not in stack.log_text()
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__)
+    for scenario in (server_comes_back, end_without_server, second_signal, corrected_token):
+        scenario(options.build)
+        print(scenario.__name__, "ok")
