@@ -16,27 +16,9 @@ jobs=$(nproc)
 passed=0 failed=0 skipped=0
 notes=()
 
-packages=(build-essential ca-certificates check clang clang-format cmake git libjemalloc-dev
-    liburing-dev libssl-dev ninja-build openssl pkg-config python3 python3-venv)
+. sidecar/packages.sh
+packages=("${qwp_build_packages[@]}" clang clang-format python3-venv)
 packages_arm64=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
-
-install_packages() {
-    local missing=() package
-    command -v dpkg-query >/dev/null || return 0
-    for package in "$@"; do
-        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
-            missing+=("$package")
-    done
-    [ ${#missing[@]} -gt 0 ] || return 0
-    if [ "$(id -u)" != 0 ]; then
-        echo "missing packages, and not root: ${missing[*]}" >&2
-        return 1
-    fi
-    echo "== installing ${missing[*]}"
-    export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq </dev/null && apt-get install -y -qq --no-install-recommends \
-        "${missing[@]}" </dev/null >/dev/null
-}
 
 # note RESULT NAME: counts one outcome that is no ctest entry.
 note() {
@@ -111,7 +93,7 @@ step_arm64() {
         note skipped "arm64: no tests/arm64.sh"
         return
     fi
-    if ! install_packages "${packages_arm64[@]}"; then
+    if ! qwp_install_packages "${packages_arm64[@]}"; then
         note skipped "arm64: cross compiler or emulator is missing"
         return
     fi
@@ -123,7 +105,7 @@ step_arm64() {
     fi
 }
 
-install_packages "${packages[@]}" || note failed "installing packages"
+qwp_install_packages "${packages[@]}" || note failed "installing packages"
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(gcc asan clang arm64)
 for step in "${steps[@]}"; do
