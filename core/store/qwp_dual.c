@@ -73,8 +73,10 @@ enum qwp_result qwp_dual_open(struct qwp_dual *dual, const struct qwp_sys *sys, 
     if (dual->fd < 0) {
         return qwp_fail(err, QWP_IO, errno, "cannot make %s", name);
     }
-    /* Both, since it may have been longer or shorter, or have holes. */
-    if (sys->ftruncate(dual->fd, QWP_DUAL_FILE_BYTES) != 0 ||
+    /* What was not believed must not be believed later on, when the size is right. The size is set
+     * twice over since the file may have holes. */
+    if ((dual->generation == 0 && sys->ftruncate(dual->fd, 0) != 0) ||
+        sys->ftruncate(dual->fd, QWP_DUAL_FILE_BYTES) != 0 ||
         qwp_sys_allocate(sys, dual->fd, 0, QWP_DUAL_FILE_BYTES) != 0) {
         qwp_fail(err, QWP_IO, errno, "cannot give %s its %d bytes", name, QWP_DUAL_FILE_BYTES);
         goto fail;

@@ -66,10 +66,17 @@ struct qwp_seglog_recovery {
     uint64_t torn_bytes;          /* zeroed behind the last frame */
     uint64_t deferred_frames_cut; /* an unfinished group at the end */
     uint32_t sealed_residue;      /* sealed segments with something behind their frames, zeroed */
-    uint32_t files_set_aside;     /* "<name>.corrupt" now */
-    uint32_t symbols;             /* recovered */
-    uint32_t symbols_healed;      /* of these, brought by frames because the file lacked them */
     bool watermark_refused;       /* it was beyond the last frame: everything is sent again */
+    /* Damage that recovery went around, for one line in the log; "" if none. Frames before it are
+     * in the log; what could not be used was kept, see the next three. */
+    char damage[QWP_ERROR_TEXT_BYTES];
+    uint32_t damage_count;
+    uint32_t files_set_aside; /* "<name>.corrupt" in the slot */
+    /* "" or where the whole slot went because its frames cannot be replayed; this is a new one. */
+    char slot_set_aside[QWP_ERROR_TEXT_BYTES];
+    bool unreplayable;       /* inner use: why open() did that */
+    uint32_t symbols;        /* recovered */
+    uint32_t symbols_healed; /* of these, brought by frames because the file lacked them */
 };
 const struct qwp_seglog_recovery *qwp_seglog_recovered(const struct qwp_seglog *log);
 

@@ -1,5 +1,5 @@
 /* qwp_seglog_impl: what the parts of the segment log share: qwp_seglog.c (writer, reader),
- * qwp_seglog_keeper.c, qwp_seglog_recover.c, qwp_seglog_open.c. Nobody else includes it.
+ * qwp_seglog_keeper.c, qwp_seglog_open.c and recovery (qwp_seglog_recover.h).
  *
  * The chain: segments linked by `next` in FSN order.
  *
@@ -153,7 +153,6 @@ static inline struct qwp_segment *qwp_seglog_find(struct qwp_segment *segment, u
 }
 
 /* Fills in everything that open has not; the slot is locked. On failure close() undoes it. */
-enum qwp_result qwp_seglog_recover(struct qwp_seglog *log, const struct qwp_seglog_options *options,
-                                   struct qwp_error *err);
+enum qwp_result qwp_seglog_recover(struct qwp_seglog *log, struct qwp_error *err);
 
 #endif

@@ -10,7 +10,7 @@
 #include "core/qwp_clock.h"
 #include "core/store/qwp_seglog_impl.h"
 
-enum { SLOW_STEP_BYTES = 64 * 1024 };
+enum { SLOW_STEP_BYTES = 64 * 1024, DAMAGED_SLOTS_MAX = 1000 };
 
 /* --- directory and lock --- */
 
@@ -62,7 +62,7 @@ static enum qwp_result slot_lock(struct qwp_seglog *log, struct qwp_error *err)
     return QWP_OK;
 }
 
-static enum qwp_result slot_enter(struct qwp_seglog *log, struct qwp_error *err, const char *dir)
+static enum qwp_result slot_enter(struct qwp_seglog *log, const char *dir, struct qwp_error *err)
 {
     const struct qwp_sys *sys = log->sys;
     if (sys->mkdirat(AT_FDCWD, dir, 0700) != 0 && errno != EEXIST) {
@@ -76,11 +76,6 @@ static enum qwp_result slot_enter(struct qwp_seglog *log, struct qwp_error *err,
 }
 
 /* --- open and close --- */
-
-static void submit_at_once(void *owner, struct qwp_slow_op *op)
-{
-    qwp_slow_run(owner, op);
-}
 
 static enum qwp_result options_check(const struct qwp_seglog_options *options,
                                      struct qwp_error *err)
@@ -101,19 +96,13 @@ static enum qwp_result options_check(const struct qwp_seglog_options *options,
     return QWP_OK;
 }
 
-enum qwp_result qwp_seglog_open(struct qwp_seglog **out, const struct qwp_seglog_options *options,
-                                struct qwp_error *err)
+static void submit_at_once(void *owner, struct qwp_slow_op *op)
 {
-    enum qwp_result result = options_check(options, err);
-    if (result != QWP_OK) {
-        return result;
-    }
-    void *memory;
-    if (posix_memalign(&memory, alignof(struct qwp_seglog), sizeof(struct qwp_seglog)) != 0) {
-        return qwp_fail(err, QWP_NOMEM, 0, "no memory for a segment log");
-    }
-    memset(memory, 0, sizeof(struct qwp_seglog));
-    struct qwp_seglog *log = memory;
+    qwp_slow_run(owner, op);
+}
+
+static void options_take(struct qwp_seglog *log, const struct qwp_seglog_options *options)
+{
     log->sys = options->sys != NULL ? options->sys : &qwp_sys_real;
     log->slow = options->slow != NULL ? *options->slow
                                       : (struct qwp_slow){(void *)(uintptr_t)log->sys,
@@ -131,15 +120,98 @@ enum qwp_result qwp_seglog_open(struct qwp_seglog **out, const struct qwp_seglog
     log->periodic = options->durability == QWP_DURABILITY_PERIODIC && options->payload_crc;
     log->sync_interval_ns = options->sync_interval_ns;
     dir_remember(log, options->dir);
-    result = qwp_dict_create(&log->dict, options->symbols_max, options->symbol_bytes_max, err);
+}
+
+/* "<dir>.damaged-<n>", with the reason in it, so that scans for orphans skip it. Still locked. */
+static enum qwp_result slot_move_aside(struct qwp_seglog *log, const char *dir, char *to,
+                                       size_t room, struct qwp_error *err)
+{
+    const struct qwp_sys *sys = log->sys;
+    const int fd = qwp_sys_open(sys, log->place.dir_fd, QWP_FAILED_NAME,
+                                O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        (void)qwp_sys_write_full(sys, fd, err->text, strlen(err->text), 0);
+        sys->close(fd);
+    }
+    size_t len = strlen(dir);
+    while (len > 1 && dir[len - 1] == '/') {
+        len--;
+    }
+    for (int n = 1; n <= DAMAGED_SLOTS_MAX; n++) {
+        const int wanted = snprintf(to, room, "%.*s.damaged-%d", (int)len, dir, n);
+        if (wanted < 0 || (size_t)wanted >= room) {
+            break;
+        }
+        if (sys->renameat(AT_FDCWD, dir, AT_FDCWD, to) == 0) {
+            return QWP_OK;
+        }
+        if (errno != EEXIST && errno != ENOTEMPTY) {
+            break;
+        }
+    }
+    to[0] = '\0';
+    qwp_error_prefix(err, "cannot move the slot away (%s), so move %s away yourself to start anew",
+                     strerror(errno), dir);
+    return QWP_CORRUPT;
+}
+
+/* *aside: where the slot went because its frames cannot be replayed; "" else. */
+static enum qwp_result open_once(struct qwp_seglog **out, const struct qwp_seglog_options *options,
+                                 char *aside, size_t aside_room, struct qwp_error *err)
+{
+    void *memory;
+    if (posix_memalign(&memory, alignof(struct qwp_seglog), sizeof(struct qwp_seglog)) != 0) {
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory for a segment log");
+    }
+    memset(memory, 0, sizeof(struct qwp_seglog));
+    struct qwp_seglog *log = memory;
+    options_take(log, options);
+    enum qwp_result result =
+        qwp_dict_create(&log->dict, options->symbols_max, options->symbol_bytes_max, err);
     if (result == QWP_OK) {
-        result = slot_enter(log, err, options->dir);
+        result = slot_enter(log, options->dir, err);
     }
     if (result == QWP_OK) {
-        result = qwp_seglog_recover(log, options, err);
+        result = qwp_seglog_recover(log, err);
     }
     if (result != QWP_OK) {
+        if (log->recovery.unreplayable) {
+            result = slot_move_aside(log, options->dir, aside, aside_room, err);
+        }
         qwp_seglog_close(log);
+        return result;
+    }
+    *out = log;
+    return QWP_OK;
+}
+
+enum qwp_result qwp_seglog_open(struct qwp_seglog **out, const struct qwp_seglog_options *options,
+                                struct qwp_error *err)
+{
+    enum qwp_result result = options_check(options, err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    struct qwp_error own;
+    err = err != NULL ? err : &own;
+    struct qwp_seglog *log = NULL;
+    char aside[QWP_ERROR_TEXT_BYTES] = "";
+    result = open_once(&log, options, aside, sizeof aside, err);
+    if (result == QWP_OK && log == NULL) {
+        const struct qwp_error why = *err;
+        result = open_once(&log, options, aside, sizeof aside, err);
+        if (result == QWP_OK && log == NULL) {
+            return qwp_fail(err, QWP_CORRUPT, 0, "slot %s: damaged again as soon as it was made",
+                            options->dir);
+        }
+        if (result == QWP_OK) {
+            snprintf(log->recovery.damage, sizeof log->recovery.damage, "%s", why.text);
+            snprintf(log->recovery.slot_set_aside, sizeof log->recovery.slot_set_aside, "%s",
+                     aside);
+            log->recovery.damage_count = 1;
+        }
+    }
+    if (result != QWP_OK) {
         return result;
     }
     bool more = true;

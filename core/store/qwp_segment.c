@@ -128,6 +128,7 @@ static enum qwp_result tail_check(struct window *window, struct qwp_scan *scan)
         memcpy(&tail, at, look);
     }
     scan->torn = tail != 0;
+    scan->open = scan->torn && (uint32_t)tail == 0; /* the CRC is the first field and stored last */
     return QWP_OK;
 }
 

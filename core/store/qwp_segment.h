@@ -38,6 +38,7 @@ struct qwp_scan {
     uint64_t end_off;       /* behind the last good frame */
     uint64_t payload_bytes; /* of the good frames */
     bool torn;              /* something other than zeros follows (its first 8 bytes count) */
+    bool open;              /* torn, but by a frame that was never published: it has no CRC yet */
     bool header_bad;        /* magic, version, flags or base: nothing else is set */
 };
 /* Called for each good frame in order; another result than QWP_OK ends the scan with it. `payload`

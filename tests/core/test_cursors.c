@@ -395,7 +395,8 @@ static bool last_frame_find(char *path, size_t room, uint64_t *end_off)
     const struct dirent *entry;
     bool found = false;
     while (!found && (entry = readdir(list)) != NULL) {
-        if (strstr(entry->d_name, QWP_SEGMENT_SUFFIX) == NULL) {
+        const char *suffix = strstr(entry->d_name, QWP_SEGMENT_SUFFIX);
+        if (suffix == NULL || strcmp(suffix, QWP_SEGMENT_SUFFIX) != 0) {
             continue;
         }
         if (snprintf(path, room, "%s/%s", slot, entry->d_name) >= (int)room) {

@@ -1,0 +1,283 @@
+/* Recovery, second step: which segments make up the log.
+ *
+ * What is intact before the first damage is kept. What lies behind it cannot be delivered (frame
+ * numbers would be missing) and is set aside. Damage that concerns acknowledged frames only costs
+ * nothing. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/store/qwp_seglog_recover.h"
+
+/* No log gets there; a higher base is that of a segment that is not in use. */
+#define FSN_MAX (UINT64_C(1) << 62)
+
+void qwp_recovery_damage(struct qwp_recovery *r, const char *format, ...)
+{
+    struct qwp_seglog_recovery *recovery = &r->log->recovery;
+    const size_t used = strlen(recovery->damage);
+    recovery->damage_count++;
+    if (sizeof recovery->damage - used < 8) {
+        return;
+    }
+    char *at = recovery->damage + used;
+    size_t room = sizeof recovery->damage - used;
+    if (used > 0) {
+        const int n = snprintf(at, room, "; ");
+        at += n;
+        room -= (size_t)n;
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(at, room, format, args);
+    va_end(args);
+}
+
+/* By base; of one base the one with more frames first, then a torn one, then by name: so the first
+ * is the one to use. */
+static int found_order(const void *a, const void *b)
+{
+    const struct qwp_found *x = a;
+    const struct qwp_found *y = b;
+    if (x->scan.base != y->scan.base) {
+        return x->scan.base < y->scan.base ? -1 : 1;
+    }
+    if (x->scan.frame_count != y->scan.frame_count) {
+        return x->scan.frame_count > y->scan.frame_count ? -1 : 1;
+    }
+    if (x->scan.torn != y->scan.torn) {
+        return x->scan.torn ? -1 : 1;
+    }
+    return strcmp(x->name, y->name);
+}
+
+static enum qwp_result manifest_refuse(const struct qwp_recovery *r, struct qwp_error *err,
+                                       const char *what, const char *segment)
+{
+    return qwp_fail(err, QWP_CORRUPT, 0,
+                    "slot %s: %s/%s %s, but segment %s needs it; nothing was changed. Way out: put "
+                    "the file back, or move the directory %s away to start with an empty slot",
+                    r->log->dir, r->log->dir, QWP_MANIFEST_NAME, what, segment, r->log->dir);
+}
+
+/* Without a manifest: segments of a client that ended before it wrote its first. */
+static enum qwp_result boundaries_guess(struct qwp_recovery *r, struct qwp_error *err)
+{
+    bool any = false;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct qwp_found *found = &r->found[i];
+        if (found->scan.header_bad) {
+            continue;
+        }
+        if ((found->scan.flags & QWP_SEGMENT_MANIFESTED) != 0) {
+            return manifest_refuse(
+                r, err, r->manifest_state == QWP_DUAL_DAMAGED ? "is damaged" : "is missing",
+                found->name);
+        }
+        if (found->scan.frame_count > 0 || found->scan.base == 0) {
+            r->head = any ? r->head : found->scan.base;
+            r->active = found->scan.base;
+            any = true;
+        }
+    }
+    return QWP_OK;
+}
+
+static enum qwp_result boundaries_take(struct qwp_recovery *r, struct qwp_error *err)
+{
+    const struct qwp_dual *manifest = &r->log->manifest.dual;
+    if (r->manifest_state != QWP_DUAL_VALID) {
+        return boundaries_guess(r, err);
+    }
+    if (manifest->first < 0 || manifest->first > manifest->second ||
+        (uint64_t)manifest->second > FSN_MAX) {
+        return manifest_refuse(r, err, "contradicts itself",
+                               r->count > 0 ? r->found[0].name : "(none)");
+    }
+    r->head = (uint64_t)manifest->first;
+    r->active = (uint64_t)manifest->second;
+    return QWP_OK;
+}
+
+static bool holds_frames(const struct qwp_found *found)
+{
+    return !found->scan.header_bad && found->scan.frame_count > 0 && found->scan.base <= FSN_MAX;
+}
+
+/* A watermark beyond the last frame on disk says nothing: all is sent again. */
+static void acked_take(struct qwp_recovery *r)
+{
+    const struct qwp_dual *watermark = &r->log->k.watermark;
+    uint64_t end = r->head;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct qwp_found *found = &r->found[i];
+        if (holds_frames(found) && qwp_found_end(found) > end) {
+            end = qwp_found_end(found);
+        }
+    }
+    r->acked = r->head;
+    if (watermark->generation == 0) {
+        return;
+    }
+    if (watermark->first < -1 || (uint64_t)(watermark->first + 1) > end) {
+        r->log->recovery.watermark_refused = true;
+    } else if ((uint64_t)(watermark->first + 1) > r->head) {
+        r->acked = (uint64_t)(watermark->first + 1);
+    }
+}
+
+static void aside(struct qwp_recovery *r, struct qwp_found *found, const char *why)
+{
+    found->fate = QWP_FATE_ASIDE;
+    qwp_recovery_damage(r, "%s: %s (%" PRIu64 " whole frames from %" PRIu64 ")", found->name, why,
+                        found->scan.frame_count, found->scan.header_bad ? 0 : found->scan.base);
+}
+
+/* The fate of what cannot be part of the chain. False: it is a candidate. */
+static bool fate_clear(struct qwp_recovery *r, struct qwp_found *found)
+{
+    const struct qwp_scan *scan = &found->scan;
+    if (scan->header_bad) {
+        aside(r, found, "damaged header or unknown version");
+        return true;
+    }
+    if (scan->base > FSN_MAX && scan->frame_count > 0) {
+        aside(r, found, "its header never reached the disk");
+        return true;
+    }
+    if (scan->frame_count == 0 && scan->base != r->active) {
+        if (scan->torn && !scan->open) {
+            aside(r, found, "no frame of it is readable");
+        } else {
+            found->fate = QWP_FATE_REMOVE; /* a spare */
+        }
+        return true;
+    }
+    if (scan->base < r->head) {
+        if (qwp_found_end(found) > r->head) {
+            aside(r, found, "lies across the manifest's head");
+        } else {
+            found->fate = QWP_FATE_REMOVE; /* acknowledged; its removal was cut short */
+        }
+        return true;
+    }
+    return false;
+}
+
+/* All frames before `base` are acknowledged: the chain begins anew there. */
+static void chain_restart(struct qwp_recovery *r, uint64_t base)
+{
+    for (size_t i = 0; i < r->chain_count; i++) {
+        struct qwp_found *found = &r->found[r->chain[i]];
+        found->fate = QWP_FATE_REMOVE;
+        if (found->scan.torn && !found->scan.open) {
+            aside(r, found, "damaged; its frames had been acknowledged");
+        }
+    }
+    r->chain_count = 0;
+    r->head = r->next_fsn = base;
+}
+
+static void chain_add(struct qwp_recovery *r, size_t index)
+{
+    r->found[index].fate = QWP_FATE_CHAIN;
+    r->chain[r->chain_count++] = index;
+    r->next_fsn = qwp_found_end(&r->found[index]);
+}
+
+/* Candidates in order of base. *broken: frames that were not acknowledged are missing. */
+static void candidate_take(struct qwp_recovery *r, size_t index, bool *broken)
+{
+    struct qwp_found *found = &r->found[index];
+    const uint64_t base = found->scan.base;
+    const bool empty = found->scan.frame_count == 0;
+    if (!*broken && base > r->next_fsn && base <= r->acked) {
+        chain_restart(r, base);
+    }
+    if (*broken) {
+        aside(r, found, "lies behind missing frames");
+    } else if (base == r->next_fsn && !(empty && r->chain_count > 0 &&
+                                        r->found[r->chain[r->chain_count - 1]].scan.base == base)) {
+        chain_add(r, index);
+    } else if (empty && !(found->scan.torn && !found->scan.open)) {
+        found->fate = QWP_FATE_REMOVE; /* a spare with the base of the active one */
+    } else if (base < r->next_fsn) {
+        aside(r, found, "holds frames that another segment holds");
+    } else {
+        *broken = true;
+        qwp_recovery_damage(r, "frames %" PRIu64 " to %" PRIu64 " are missing", r->next_fsn,
+                            base - 1);
+        aside(r, found, "lies behind missing frames");
+    }
+}
+
+/* A sealed segment that the chain goes on behind has lost nothing, whatever follows its frames; the
+ * last one may. */
+static void tails_judge(struct qwp_recovery *r)
+{
+    for (size_t i = 0; i < r->chain_count; i++) {
+        const struct qwp_scan *scan = &r->found[r->chain[i]].scan;
+        if (scan->torn && i + 1 < r->chain_count) {
+            r->log->recovery.sealed_residue++;
+        }
+    }
+    if (r->chain_count == 0) {
+        if (r->head != r->active) {
+            qwp_recovery_damage(r, "no segment is left of frames %" PRIu64 " to %" PRIu64 " and on",
+                                r->head, r->active);
+        }
+        return;
+    }
+    const struct qwp_found *last = &r->found[r->chain[r->chain_count - 1]];
+    if (last->scan.base < r->active) {
+        qwp_recovery_damage(r,
+                            "the active segment, with frames from %" PRIu64 " on, is missing; "
+                            "frames before %" PRIu64 " are there",
+                            r->active, r->next_fsn);
+    }
+}
+
+enum qwp_result qwp_recovery_chain(struct qwp_recovery *r, struct qwp_error *err)
+{
+    r->chain = calloc(r->count + 1, sizeof *r->chain);
+    if (r->chain == NULL) {
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory to recover %s", r->log->dir);
+    }
+    if (r->count > 0) {
+        qsort(r->found, r->count, sizeof *r->found, found_order);
+    }
+    const enum qwp_result result = boundaries_take(r, err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    acked_take(r);
+    r->next_fsn = r->head;
+    bool broken = false;
+    uint64_t end = r->active > r->acked ? r->active : r->acked;
+    for (size_t i = 0; i < r->count; i++) {
+        struct qwp_found *found = &r->found[i];
+        if (!fate_clear(r, found)) {
+            candidate_take(r, i, &broken);
+        }
+        if (holds_frames(found) && qwp_found_end(found) > end) {
+            end = qwp_found_end(found);
+        }
+    }
+    tails_judge(r);
+    if (r->chain_count == 0) {
+        /* Begin behind everything that ever had a number. */
+        r->head = r->active = r->next_fsn = end;
+    } else {
+        r->active = r->found[r->chain[r->chain_count - 1]].scan.base;
+    }
+    if (r->acked > r->next_fsn) {
+        r->acked = r->next_fsn;
+        r->log->recovery.watermark_refused = true;
+    }
+    if (r->acked < r->head) {
+        r->acked = r->head;
+    }
+    return QWP_OK;
+}

@@ -1,0 +1,407 @@
+/* Recovery, last step: makes the slot what the steps before have decided. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "core/qwp_bytes.h"
+#include "core/qwp_crash.h"
+#include "core/store/qwp_seglog_recover.h"
+
+#define SLOT_UUID_NAME ".slot-uuid"
+
+enum { ASIDE_TRIES = 1000 };
+
+struct aside_name {
+    char text[QWP_STORE_NAME_BYTES + 32];
+};
+
+/* "<name>.corrupt", or with a number before it when that is taken: nothing is overwritten. */
+static enum qwp_result aside_name_find(struct qwp_seglog *log, const char *name,
+                                       struct aside_name *to, struct qwp_error *err)
+{
+    for (int i = 0; i < ASIDE_TRIES; i++) {
+        if (i == 0) {
+            snprintf(to->text, sizeof to->text, "%s%s", name, QWP_CORRUPT_SUFFIX);
+        } else {
+            snprintf(to->text, sizeof to->text, "%s.%d%s", name, i, QWP_CORRUPT_SUFFIX);
+        }
+        const int fd = qwp_sys_open(log->sys, log->place.dir_fd, to->text,
+                                    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+        if (fd < 0 && errno == ENOENT) {
+            return QWP_OK;
+        }
+        if (fd >= 0) {
+            log->sys->close(fd);
+        }
+    }
+    return qwp_fail(err, QWP_IO, 0, "cannot set %s/%s aside: too many files %s*%s; look at them",
+                    log->dir, name, name, QWP_CORRUPT_SUFFIX);
+}
+
+static enum qwp_result file_rename_aside(struct qwp_seglog *log, const char *name,
+                                         struct qwp_error *err)
+{
+    struct aside_name to;
+    const enum qwp_result result = aside_name_find(log, name, &to, err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    if (log->sys->renameat(log->place.dir_fd, name, log->place.dir_fd, to.text) != 0) {
+        return qwp_fail(err, QWP_IO, errno, "cannot set %s/%s aside as %s", log->dir, name,
+                        to.text);
+    }
+    log->recovery.files_set_aside++;
+    QWP_CRASH_POINT("open.set_aside");
+    return QWP_OK;
+}
+
+static enum qwp_result segment_copy_aside(struct qwp_seglog *log, const struct qwp_segment *segment,
+                                          struct qwp_error *err)
+{
+    struct aside_name to;
+    const enum qwp_result result = aside_name_find(log, segment->name, &to, err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    const int fd = qwp_sys_open(log->sys, log->place.dir_fd, to.text,
+                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || qwp_sys_write_full(log->sys, fd, segment->map, segment->bytes, 0) != 0 ||
+        (log->place.durable && qwp_sys_sync(log->sys, fd) != 0)) {
+        const int error = errno;
+        if (fd >= 0) {
+            log->sys->close(fd);
+            log->sys->unlinkat(log->place.dir_fd, to.text, 0);
+        }
+        return qwp_fail(err, QWP_IO, error,
+                        "cannot keep a copy of the damaged %s/%s as %s, and nothing is thrown away "
+                        "without one; make room there",
+                        log->dir, segment->name, to.text);
+    }
+    log->sys->close(fd);
+    log->recovery.files_set_aside++;
+    QWP_CRASH_POINT("open.copied");
+    return QWP_OK;
+}
+
+static bool page_dirty(const struct qwp_segment *segment, uint64_t off, uint64_t *end)
+{
+    static const unsigned char zeros[4096];
+    const uint64_t page_end = (off + sizeof zeros) & ~(uint64_t)(sizeof zeros - 1);
+    *end = page_end < segment->bytes ? page_end : segment->bytes;
+    return memcmp(segment->map + off, zeros, *end - off) != 0;
+}
+
+static bool tail_dirty(const struct qwp_segment *segment)
+{
+    bool dirty = false;
+    for (uint64_t off = segment->end_off; off < segment->bytes && !dirty;) {
+        dirty = page_dirty(segment, off, &off);
+    }
+    return dirty;
+}
+
+/* Zeroes what is not zero behind the last frame, touching no page that is clean. */
+static uint64_t tail_zero(struct qwp_segment *segment)
+{
+    uint64_t cleaned = 0;
+    uint64_t end;
+    for (uint64_t off = segment->end_off; off < segment->bytes; off = end) {
+        if (page_dirty(segment, off, &end)) {
+            memset(segment->map + off, 0, end - off);
+            cleaned += end - off;
+        }
+    }
+    return cleaned;
+}
+
+/* An unfinished group is cut; segments that held only such frames go. */
+static void group_cut(struct qwp_recovery *r)
+{
+    const uint64_t cut = r->next_fsn - r->cut_fsn;
+    r->log->recovery.deferred_frames_cut = cut;
+    if (cut == 0) {
+        return;
+    }
+    for (size_t i = r->cut_index + 1; i < r->chain_count; i++) {
+        r->found[r->chain[i]].fate = QWP_FATE_REMOVE;
+    }
+    r->chain_count = r->cut_index + 1;
+    r->next_fsn = r->cut_fsn;
+    struct qwp_segment *last = r->found[r->chain[r->cut_index]].segment;
+    last->end_off = r->cut_off;
+    r->active = last->base;
+}
+
+/* What follows the last frame of the log may be an unfinished write, which is nothing, or frames
+ * that cannot be read any more, of which a copy is kept. */
+static enum qwp_result last_tail_settle(struct qwp_recovery *r, struct qwp_found *found,
+                                        struct qwp_error *err)
+{
+    struct qwp_seglog *log = r->log;
+    struct qwp_segment *segment = found->segment;
+    const bool unfinished = found->scan.open || log->recovery.deferred_frames_cut > 0;
+    if (!unfinished && tail_dirty(segment)) {
+        qwp_recovery_damage(r, "%s: unreadable behind frame %lld (offset %llu)", found->name,
+                            (long long)r->next_fsn - 1, (unsigned long long)segment->end_off);
+        const enum qwp_result result = segment_copy_aside(log, segment, err);
+        if (result != QWP_OK) {
+            return result;
+        }
+    }
+    log->recovery.torn_bytes += tail_zero(segment);
+    QWP_CRASH_POINT("open.tail_zeroed");
+    return QWP_OK;
+}
+
+static enum qwp_result chain_settle(struct qwp_recovery *r, struct qwp_error *err)
+{
+    struct qwp_seglog *log = r->log;
+    struct qwp_segment *before = NULL;
+    for (size_t i = 0; i < r->chain_count; i++) {
+        struct qwp_found *found = &r->found[r->chain[i]];
+        struct qwp_segment *segment = found->segment;
+        const bool last = i + 1 == r->chain_count;
+        if (last) {
+            const enum qwp_result result = last_tail_settle(r, found, err);
+            if (result != QWP_OK) {
+                return result;
+            }
+        } else if (found->scan.torn) {
+            log->recovery.torn_bytes += tail_zero(segment);
+        }
+        segment->map[QWP_SEGMENT_FLAGS_OFF] |= QWP_SEGMENT_MANIFESTED;
+        if (before != NULL) {
+            atomic_store_explicit(&before->next, segment, memory_order_relaxed);
+        }
+        before = segment;
+        atomic_fetch_add_explicit(&log->charged, segment->bytes, memory_order_relaxed);
+        if (log->place.durable && segment->fd >= 0 && qwp_sys_sync(log->sys, segment->fd) != 0) {
+            return qwp_fail(err, QWP_IO, errno, "cannot sync segment %s/%s", log->dir,
+                            segment->name);
+        }
+        if (!last) {
+            if (segment->fd >= 0) {
+                log->sys->close(segment->fd);
+                segment->fd = -1;
+            }
+            log->recovery.segments_sealed++;
+        }
+    }
+    return QWP_OK;
+}
+
+/* A slot without segments. */
+static enum qwp_result first_make(struct qwp_recovery *r, struct qwp_segment **first,
+                                  struct qwp_error *err)
+{
+    struct qwp_seglog *log = r->log;
+    atomic_fetch_add_explicit(&log->charged, log->segment_bytes, memory_order_relaxed);
+    /* Without the flag that says that there is a manifest; that comes when there is one. */
+    const enum qwp_result result = qwp_seglog_make_now(
+        log, log->segment_bytes, log->segment_flags & QWP_SEGMENT_LIGHT, first, err);
+    if (result != QWP_OK) {
+        qwp_error_prefix(err, "slot %s", log->dir);
+        return result;
+    }
+    (*first)->base = r->active;
+    qwp_store_u64((*first)->map + QWP_SEGMENT_BASE_OFF, r->active);
+    return QWP_OK;
+}
+
+static enum qwp_result manifest_settle(struct qwp_recovery *r, struct qwp_error *err)
+{
+    struct qwp_seglog *log = r->log;
+    struct qwp_manifest *manifest = &log->manifest;
+    const bool same = r->manifest_state == QWP_DUAL_VALID &&
+                      manifest->dual.first == (int64_t)r->head &&
+                      manifest->dual.second == (int64_t)r->active;
+    const enum qwp_result result =
+        qwp_dual_open(&manifest->dual, log->sys, log->place.dir_fd, QWP_MANIFEST_NAME, err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    manifest->head = (int64_t)r->head;
+    manifest->active = (int64_t)r->active;
+    if (!same) {
+        (void)qwp_manifest_write(manifest);
+    }
+    if (log->place.durable && (qwp_sys_sync(log->sys, manifest->dual.fd) != 0 ||
+                               log->sys->fsync(log->place.dir_fd) != 0)) {
+        return qwp_fail(err, QWP_IO, errno, "cannot sync %s/%s", log->dir, QWP_MANIFEST_NAME);
+    }
+    QWP_CRASH_POINT("open.manifest");
+    return QWP_OK;
+}
+
+/* Before a frame is appended: a leftover must not come to fit the chain later on. */
+static enum qwp_result files_remove(struct qwp_recovery *r, struct qwp_error *err)
+{
+    struct qwp_seglog *log = r->log;
+    for (size_t i = 0; i < r->count; i++) {
+        struct qwp_found *found = &r->found[i];
+        if (found->fate != QWP_FATE_REMOVE) {
+            continue;
+        }
+        if (log->sys->unlinkat(log->place.dir_fd, found->name, 0) != 0 && errno != ENOENT) {
+            return qwp_fail(err, QWP_IO, errno, "cannot remove %s/%s", log->dir, found->name);
+        }
+        qwp_segment_free(found->segment, log->sys);
+        found->segment = NULL;
+    }
+    QWP_CRASH_POINT("open.tidied");
+    return QWP_OK;
+}
+
+/* A refused watermark is overwritten before a frame can get one of the numbers that it claims. */
+static enum qwp_result watermark_settle(struct qwp_recovery *r, struct qwp_error *err)
+{
+    struct qwp_seglog *log = r->log;
+    struct qwp_dual *watermark = &log->k.watermark;
+    const enum qwp_result result =
+        qwp_dual_open(watermark, log->sys, log->place.dir_fd, QWP_WATERMARK_NAME, err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    log->k.watermark_count = r->acked;
+    if (log->recovery.watermark_refused) {
+        qwp_dual_put(watermark, (int64_t)r->acked - 1, 0);
+        if (log->place.durable && qwp_sys_sync(log->sys, watermark->fd) != 0) {
+            return qwp_fail(err, QWP_IO, errno, "cannot sync %s/%s", log->dir, QWP_WATERMARK_NAME);
+        }
+    }
+    return QWP_OK;
+}
+
+/* What the frames taught goes into the file as one more chunk. */
+static enum qwp_result dict_settle(struct qwp_recovery *r, struct qwp_error *err)
+{
+    struct qwp_seglog *log = r->log;
+    log->recovery.symbols = qwp_dict_count(log->dict);
+    enum qwp_result result =
+        qwp_dict_file_open(&log->w.dict_file, log->sys, log->place.dir_fd, r->dict_trusted,
+                           log->recovery.symbols - log->recovery.symbols_healed, err);
+    if (result == QWP_OK) {
+        result = qwp_dict_file_append(&log->w.dict_file, log->sys, log->dict, err);
+    }
+    return result;
+}
+
+static enum qwp_result uuid_settle(struct qwp_seglog *log, struct qwp_error *err)
+{
+    const struct qwp_sys *sys = log->sys;
+    unsigned char *uuid = log->recovery.slot_uuid;
+    const size_t bytes = sizeof log->recovery.slot_uuid;
+    const int fd = qwp_sys_open(sys, log->place.dir_fd, SLOT_UUID_NAME,
+                                O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return qwp_fail(err, QWP_IO, errno, "cannot open %s", SLOT_UUID_NAME);
+    }
+    enum qwp_result result = QWP_OK;
+    if (qwp_sys_read_full(sys, fd, uuid, bytes, 0) != (ssize_t)bytes &&
+        (getrandom(uuid, bytes, 0) != (ssize_t)bytes ||
+         qwp_sys_write_full(sys, fd, uuid, bytes, 0) != 0)) {
+        result = qwp_fail(err, QWP_IO, errno, "cannot write %s", SLOT_UUID_NAME);
+    }
+    sys->close(fd);
+    return result;
+}
+
+static uint64_t payload_bytes(const struct qwp_segment *segment)
+{
+    uint64_t bytes = 0;
+    for (uint64_t off = QWP_SEGMENT_HEADER_BYTES; off < segment->end_off;) {
+        const uint32_t len = qwp_load_u32(segment->map + off + QWP_FRAME_LENGTH_OFF);
+        bytes += len;
+        off += QWP_FRAME_HEADER_BYTES + (uint64_t)len;
+    }
+    return bytes;
+}
+
+/* No role runs yet: plain stores would do. */
+static void roles_begin(struct qwp_recovery *r, struct qwp_segment *first, struct qwp_segment *last)
+{
+    struct qwp_seglog *log = r->log;
+    log->w.active = last;
+    log->w.next_fsn = r->next_fsn;
+    log->published_count = r->next_fsn;
+    log->rotations = log->recovery.segments_sealed;
+    for (const struct qwp_segment *segment = first; segment != NULL; segment = segment->next) {
+        log->w.published_bytes += payload_bytes(segment);
+    }
+    log->published_bytes = log->w.published_bytes;
+    log->r.acked = (struct qwp_seglog_cursor){first->base, first, QWP_SEGMENT_HEADER_BYTES};
+    log->head = first;
+    log->acked_count = first->base;
+    if (r->acked > first->base) {
+        qwp_seglog_ack(log, r->acked - 1);
+    }
+    struct qwp_seglog_keeper *k = &log->k;
+    k->oldest = k->trimmed_to = first;
+    k->noted_to = k->synced_to = last;
+    k->rotations_seen = log->rotations;
+    k->spares_wanted = 1;
+    k->synced_count = log->periodic ? r->next_fsn : 0;
+    log->synced_fsn_count = k->synced_count;
+}
+
+static enum qwp_result segments_settle(struct qwp_recovery *r, struct qwp_segment **first,
+                                       struct qwp_error *err)
+{
+    enum qwp_result result = QWP_OK;
+    for (size_t i = 0; i < r->count && result == QWP_OK; i++) {
+        if (r->found[i].fate == QWP_FATE_ASIDE) {
+            result = file_rename_aside(r->log, r->found[i].name, err);
+        }
+    }
+    if (result != QWP_OK) {
+        return result;
+    }
+    if (r->chain_count == 0) {
+        return first_make(r, first, err);
+    }
+    group_cut(r);
+    *first = r->found[r->chain[0]].segment;
+    return chain_settle(r, err);
+}
+
+enum qwp_result qwp_recovery_settle(struct qwp_recovery *r, struct qwp_error *err)
+{
+    struct qwp_seglog *log = r->log;
+    struct qwp_segment *first = NULL;
+    enum qwp_result result = segments_settle(r, &first, err);
+    if (result == QWP_OK) {
+        result = manifest_settle(r, err);
+    }
+    if (result == QWP_OK) {
+        first->map[QWP_SEGMENT_FLAGS_OFF] |= QWP_SEGMENT_MANIFESTED;
+        result = files_remove(r, err);
+    }
+    if (result == QWP_OK) {
+        result = watermark_settle(r, err);
+    }
+    if (result == QWP_OK) {
+        result = dict_settle(r, err);
+    }
+    if (result == QWP_OK) {
+        result = uuid_settle(log, err);
+    }
+    if (result != QWP_OK) {
+        if (r->chain_count == 0) {
+            qwp_segment_free(first, log->sys);
+        }
+        qwp_error_prefix(err, "slot %s", log->dir);
+        return result;
+    }
+    struct qwp_segment *last =
+        r->chain_count == 0 ? first : r->found[r->chain[r->chain_count - 1]].segment;
+    roles_begin(r, first, last);
+    for (size_t i = 0; i < r->count; i++) {
+        r->found[i].segment = NULL; /* the log's now */
+    }
+    log->recovery.first_fsn = r->head;
+    log->recovery.next_fsn = r->next_fsn;
+    log->recovery.frames_waiting = r->next_fsn - r->acked;
+    return QWP_OK;
+}
