@@ -5,8 +5,9 @@
  * that do not fit are bad.
  *
  * Inferred types, the first that all values of a column fit: long (no leading zeros, so that codes
- * like 007 stay text), double, boolean (true or false), timestamp (ISO 8601; timestamp_ns with more
- * than six digits of a fraction), uuid, else varchar; a column without any value is varchar.
+ * like 007 stay text), double (but for integers too large for a long), boolean (true or false),
+ * timestamp (ISO 8601; timestamp_ns with more than six digits of a fraction), uuid, else varchar; a
+ * column without any value is varchar.
  *
  * An empty field is a null; an empty field in quotes is an empty text for varchar and symbol, else
  * a null. Blank lines are skipped; a quote within an unquoted field is an ordinary character.

@@ -191,6 +191,16 @@ static bool leading_zero(const char *text, size_t len)
     return len > sign + 1 && text[sign] == '0' && text[sign + 1] >= '0' && text[sign + 1] <= '9';
 }
 
+static bool is_digits(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if ((text[i] < '0' || text[i] > '9') && !(i == 0 && (*text == '-' || *text == '+'))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool is_true_or_false(const char *text, size_t len)
 {
     return (len == 4 && strncasecmp(text, "true", 4) == 0) ||
@@ -204,14 +214,16 @@ static void guess_value(struct guess *g, const char *text, size_t len)
     }
     int64_t integer;
     double number;
-    if (!qwp_feed_parse_i64(text, len, &integer) || leading_zero(text, len)) {
+    const bool is_long = qwp_feed_parse_i64(text, len, &integer) && !leading_zero(text, len);
+    if (!is_long) {
         g->is_long = false;
     } else {
         const uint64_t size = integer < 0 ? 0 - (uint64_t)integer : (uint64_t)integer;
         g->largest = size > g->largest ? size : g->largest;
     }
-    g->is_double =
-        g->is_double && !leading_zero(text, len) && qwp_feed_parse_double(text, len, &number);
+    /* Digits that no long holds are rather a key than a number; a double would lose some. */
+    g->is_double = g->is_double && !leading_zero(text, len) &&
+                   qwp_feed_parse_double(text, len, &number) && (is_long || !is_digits(text, len));
     g->is_boolean = g->is_boolean && is_true_or_false(text, len);
     const struct qwp_feed_time_format iso = {.kind = QWP_FEED_TIME_ISO};
     struct qwp_feed_time time;

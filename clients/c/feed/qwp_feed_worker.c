@@ -17,8 +17,9 @@ enum {
     TELL_ROWS = 4096,  /* rows between two updates of the shared counts */
     PACE_BATCH_MAX = 1024,
 };
-#define LOOK_NS (INT64_C(200) * QWP_NS_PER_MS) /* how long anything waits before it looks around   \
-                                                */
+#define LOOK_NS                                                                                    \
+    (INT64_C(200) * QWP_NS_PER_MS) /* how long anything waits before it looks around               \
+                                    */
 
 struct worker {
     struct qwp_feed_worker_options o;
