@@ -56,7 +56,7 @@ run_ctest() {
     xml=$PWD/$dir/ctest.xml
     rm -f "$xml"
     echo "== testing $dir"
-    ctest --test-dir "$dir" --output-on-failure --no-tests=error --output-junit "$xml" "$@" </dev/null
+    ctest --test-dir "$dir" -j "$jobs" --output-on-failure --no-tests=error --output-junit "$xml" "$@" </dev/null
     if [ ! -f "$xml" ]; then
         note failed "ctest in $dir"
         return
