@@ -5,6 +5,7 @@
 
 #include "core/qwp_assert.h"
 #include "core/qwp_bytes.h"
+#include "core/qwp_clock.h"
 
 struct sink_held {
     struct sink_table *table;
@@ -168,9 +169,11 @@ enum qwp_result sink_intake_message(struct sink_intake *intake, const unsigned c
 {
     struct sink_store *store = intake->store;
     struct qwp_message message;
+    const int64_t arrived_ns = qwp_clock_monotonic_ns();
     enum qwp_result result = qwp_decode_message(&intake->decoder, bytes, len, &message, err);
     *status = intake->decoder.fault_status;
     pthread_mutex_lock(&store->lock);
+    store->arrived_ns = arrived_ns;
     if (result == QWP_OK) {
         *status = QWP_STATUS_WRITE_ERROR;
         *committed = (message.flags & QWP_FLAG_DEFER_COMMIT) == 0;

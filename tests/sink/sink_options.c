@@ -21,6 +21,7 @@ enum option_id {
     OPTION_SUMMARY,
     OPTION_FILES,
     OPTION_VERIFY,
+    OPTION_LATENCY,
     OPTION_MAX_BATCH,
     OPTION_DURABLE,
     OPTION_HELP,
@@ -38,6 +39,7 @@ static const struct option long_options[] = {
     {"summary", required_argument, NULL, OPTION_SUMMARY},
     {"files", required_argument, NULL, OPTION_FILES},
     {"verify", required_argument, NULL, OPTION_VERIFY},
+    {"latency", required_argument, NULL, OPTION_LATENCY},
     {"max-batch", required_argument, NULL, OPTION_MAX_BATCH},
     {"durable", no_argument, NULL, OPTION_DURABLE},
     {"help", no_argument, NULL, OPTION_HELP},
@@ -65,14 +67,18 @@ const char *sink_options_help(void)
            "  --verify COLUMN[,KEY]   COLUMN counts 0, 1, 2, ... in each table (for each text of\n"
            "                          the symbol column KEY): count lost, doubled, disordered "
            "rows\n"
+           "  --latency COLUMN        COLUMN holds the monotonic clock (ns) at which a row was\n"
+           "                          published on this host: how long rows took, since the last\n"
+           "                          summary\n"
            "  --summary FILE          write the summary there too at the end\n"
            "  --max-batch BYTES       largest message taken (2097138)\n"
            "  --durable               grant durable acknowledgements to those who ask\n"
            "\n"
            "Prints a summary (one JSON object in a line) for each line \"summary\" on stdin, and "
            "at\n"
-           "SIGTERM or SIGINT before it ends. Without --ndjson, --files and --verify values are\n"
-           "skipped, not looked at, which is several times faster.\n";
+           "SIGTERM or SIGINT before it ends. Without --ndjson, --files, --verify and --latency "
+           "values\n"
+           "are skipped, not looked at, which is several times faster.\n";
 }
 
 static enum qwp_result parse_max_batch(struct sink_options *options, const char *text,
@@ -136,6 +142,9 @@ static enum qwp_result parse_one(struct sink_options *options, int id, struct qw
         return QWP_OK;
     case OPTION_VERIFY:
         options->store.verify = optarg;
+        return QWP_OK;
+    case OPTION_LATENCY:
+        options->store.latency = optarg;
         return QWP_OK;
     case OPTION_MAX_BATCH:
         return parse_max_batch(options, optarg, err);

@@ -19,6 +19,7 @@ enum qwp_result sink_store_open(struct sink_store *store, const struct sink_stor
     store->ndjson_fd = -1;
     store->ndjson_path = options->ndjson_path;
     store->files_dir = options->files_dir;
+    store->latency.column = options->latency;
     pthread_mutex_init(&store->lock, NULL);
     enum qwp_result result = QWP_OK;
     if (options->verify != NULL) {
@@ -70,7 +71,7 @@ void sink_store_close(struct sink_store *store)
 
 bool sink_store_wants_values(const struct sink_store *store)
 {
-    return store->rows != NULL || store->verify != NULL;
+    return store->rows != NULL || store->verify != NULL || store->latency.column != NULL;
 }
 
 static void grow_slots(struct sink_store *store)
@@ -197,6 +198,9 @@ enum qwp_result sink_store_show(struct sink_store *store, struct qwp_decoder *de
         struct qwp_table_block block;
         qwp_block_open(decoder, message, i, &block);
         struct sink_table *table = sink_store_table(store, block.table);
+        if (store->latency.column != NULL) {
+            sink_latency_block(&store->latency, decoder, &block, store->arrived_ns);
+        }
         if (store->verify != NULL) {
             sink_verify_block(store->verify, decoder, &block, table);
         }
@@ -236,6 +240,9 @@ void sink_store_summary(struct sink_store *store, struct sink_buffer *out)
         put_count(out, "disordered", v.disordered);
         put_count(out, "sequences", v.sequences);
         put_count(out, "unverified", v.unverified);
+    }
+    if (store->latency.column != NULL) {
+        sink_latency_summary(&store->latency, out);
     }
     put_count(out, "deferred", c->deferred);
     put_count(out, "rolled_back", c->rolled_back);

@@ -13,6 +13,7 @@
 #include "core/qwp_error.h"
 #include "core/qwp_shape.h"
 #include "tests/sink/sink_buffer.h"
+#include "tests/sink/sink_latency.h"
 #include "tests/sink/sink_rows.h"
 #include "tests/sink/sink_verify.h"
 
@@ -20,6 +21,7 @@ struct sink_store_options {
     const char *ndjson_path; /* NULL: none; "-": stdout */
     const char *files_dir;   /* NULL: none; else a file of rows per table */
     const char *verify;      /* NULL: none; "column" or "column,key" */
+    const char *latency;     /* NULL: none; the column with times of publishing */
 };
 
 /* Tables are never dropped, so a pointer stays good. Names differ by more than case. */
@@ -61,6 +63,8 @@ struct sink_store {
     const char *files_dir;
     struct sink_rows *rows; /* NULL: rows are not shown */
     struct sink_verify *verify;
+    struct sink_latency latency;
+    int64_t arrived_ns;          /* of the message that is being shown */
     bool output_failed;          /* said once */
     _Atomic uint64_t wire_bytes; /* outside the lock; plain bytes read from sockets */
 };
