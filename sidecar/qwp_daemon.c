@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@ struct daemon {
     struct qwp_control control;
     struct qwp_bell_rx bell;
     struct qwp_seglog *log;
+    struct qwp_cursors *cursors;
     struct qwp_loop *loop;        /* intake's, or everyone's */
     struct qwp_loop *sender_loop; /* dedicated: the sender's; else the same as `loop` */
     struct qwp_intake intake;
@@ -140,6 +142,25 @@ static enum qwp_result log_start(struct daemon *d, struct qwp_error *err)
     return qwp_seglog_open(&d->log, &log, err);
 }
 
+/* What the sidecar before us knew of each ring, as far as its frames are in the log. */
+static enum qwp_result cursors_start(struct daemon *d, struct qwp_error *err)
+{
+    const enum qwp_result result =
+        qwp_cursors_open(&d->cursors, &qwp_sys_real, d->private_fd, "cursors", err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    const struct qwp_seglog_recovery *recovered = qwp_seglog_recovered(d->log);
+    struct qwp_cursors_log log = {
+        .next_fsn = recovered->next_fsn,
+        .last_witness = recovered->last_witness,
+    };
+    memcpy(log.slot_uuid, recovered->slot_uuid, sizeof log.slot_uuid);
+    qwp_cursors_recovered(d->cursors, &log, 1);
+    qwp_cursors_use(d->cursors, recovered->slot_uuid);
+    return QWP_OK;
+}
+
 static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
 {
     const struct qwp_options *options = d->options;
@@ -153,8 +174,8 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
         .ring_limits = {.data_bytes_max = options->ring_bytes_max,
                         .defs_bytes_max = QWP_RING_DEFS_BYTES_MAX},
     };
-    enum qwp_result result =
-        qwp_intake_init(&d->intake, &intake, d->dir_fd, &d->control, &d->bell, d->log, err);
+    enum qwp_result result = qwp_intake_init(&d->intake, &intake, d->dir_fd, &d->control, &d->bell,
+                                             d->log, d->cursors, err);
     if (result != QWP_OK) {
         return result;
     }
@@ -190,6 +211,7 @@ static enum qwp_result start(struct daemon *d, struct qwp_error *err)
     enum qwp_result result = rendezvous_start(d, err);
     result = result == QWP_OK ? loops_start(d, err) : result;
     result = result == QWP_OK ? log_start(d, err) : result;
+    result = result == QWP_OK ? cursors_start(d, err) : result;
     result = result == QWP_OK ? bell_start(d, err) : result;
     result = result == QWP_OK ? workers_start(d, err) : result;
     if (result != QWP_OK) {
@@ -309,6 +331,7 @@ static void stop(struct daemon *d)
     qwp_intake_fini(&d->intake);
     qwp_bell_rx_close(&d->bell);
     qwp_control_close(&d->control);
+    qwp_cursors_close(d->cursors);
     qwp_seglog_close(d->log);
     if (d->sender_loop != d->loop) {
         qwp_loop_close(d->sender_loop);

@@ -7,6 +7,7 @@
 
 #include "core/qwp_assert.h"
 #include "core/qwp_clock.h"
+#include "core/qwp_crash.h"
 #include "core/qwp_log.h"
 #include "ipc/qwp_shared_text.h"
 
@@ -21,7 +22,8 @@ static void add_u64(_Atomic uint64_t *at, uint64_t n)
 
 enum qwp_result qwp_intake_init(struct qwp_intake *intake, const struct qwp_intake_options *options,
                                 int dir_fd, struct qwp_control *control, struct qwp_bell_rx *bell,
-                                struct qwp_seglog *log, struct qwp_error *err)
+                                struct qwp_seglog *log, struct qwp_cursors *cursors,
+                                struct qwp_error *err)
 {
     *intake = (struct qwp_intake){
         .options = *options,
@@ -29,6 +31,7 @@ enum qwp_result qwp_intake_init(struct qwp_intake *intake, const struct qwp_inta
         .control = control,
         .bell = bell,
         .log = log,
+        .cursors = cursors,
         .dict = qwp_seglog_dict(log),
         .message_bytes_max = QWP_MESSAGE_BYTES_DEFAULT,
     };
@@ -167,6 +170,19 @@ static void tables_count(struct qwp_intake *intake)
     }
 }
 
+/* Before the frame is published: how far it takes each of its rings. */
+static void notes_write(struct qwp_intake *intake, uint32_t witness)
+{
+    const uint64_t fsn = qwp_seglog_next_fsn(intake->log);
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        const struct qwp_source *source = intake->sources[i];
+        if (source->in_frame) {
+            qwp_cursors_note(intake->cursors, source->cursor, fsn, source->taken_pos, witness);
+            QWP_CRASH_POINT("intake.noting");
+        }
+    }
+}
+
 static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
 {
     struct qwp_gather_fault fault;
@@ -180,11 +196,17 @@ static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
         frame_fault(intake, &fault, now_ns);
         return;
     }
-    qwp_seglog_finish(intake->log, len, qwp_gather_touched(intake->gather), NULL);
+    uint32_t witness;
+    qwp_seglog_finish(intake->log, len, qwp_gather_touched(intake->gather), &witness);
+    notes_write(intake, witness);
+    QWP_CRASH_POINT("intake.noted");
     const uint64_t fsn = qwp_seglog_publish(intake->log);
+    QWP_CRASH_POINT("intake.published");
+    qwp_cursors_published(intake->cursors);
     for (uint32_t i = 0; i < intake->source_count; i++) {
         if (intake->sources[i]->in_frame) {
             qwp_source_stored(intake->sources[i], fsn);
+            QWP_CRASH_POINT("intake.releasing");
         }
     }
     const uint64_t rows = qwp_gather_rows(intake->gather);
@@ -316,6 +338,7 @@ static void source_remove(struct qwp_intake *intake, uint32_t index)
     if (qwp_ring_remove(&source->rx, intake->dir_fd, &err) != QWP_OK) {
         qwp_log(QWP_LOG_WARN, "ring cannot be removed", "reason=\"%s\"", err.text);
     }
+    qwp_cursors_detach(intake->cursors, source->cursor);
     intake->strangers -= source->rx.owner_uid != geteuid();
     qwp_source_close(source);
     intake->sources[index] = intake->sources[--intake->source_count];
@@ -451,7 +474,7 @@ static void attach(struct qwp_intake *intake, const char *file_name)
     struct qwp_error err;
     const enum qwp_result result =
         qwp_source_open(&source, intake->dir_fd, file_name, &intake->options.ring_limits,
-                        qwp_seglog_published_count(intake->log), &err);
+                        intake->cursors, qwp_seglog_published_count(intake->log), &err);
     if (result == QWP_AGAIN) {
         return; /* gone again */
     }
@@ -490,6 +513,9 @@ void qwp_intake_ring_event(struct qwp_intake *intake, const char *file_name)
     struct qwp_error err;
     if (qwp_rendezvous_scan(intake->dir_fd, ring_event, intake, &err) != QWP_OK) {
         qwp_log(QWP_LOG_ERROR, "rings cannot be listed", "reason=\"%s\"", err.text);
+    } else if (!intake->swept) {
+        qwp_cursors_sweep(intake->cursors);
+        intake->swept = true;
     }
 }
 

@@ -35,6 +35,7 @@ struct qwp_intake {
     struct qwp_control *control; /* borrowed */
     struct qwp_bell_rx *bell;    /* borrowed */
     struct qwp_seglog *log;      /* borrowed */
+    struct qwp_cursors *cursors; /* borrowed */
     struct qwp_dict *dict;       /* the log's */
     struct qwp_schema schema;
     struct qwp_gather *gather;
@@ -46,6 +47,7 @@ struct qwp_intake {
     uint32_t turns_left;      /* sources not yet asked in this frame */
     unsigned char *def_entry; /* scratch */
     bool frame_open;
+    bool swept;    /* notes of rings that are gone were forgotten */
     bool more_due; /* the last frame ended before everything seen was taken */
     bool closing;  /* rings are not polled any more */
     bool stalled;  /* the log gave no room */
@@ -65,7 +67,8 @@ struct qwp_intake {
 QWP_MUST_USE enum qwp_result qwp_intake_init(struct qwp_intake *intake,
                                              const struct qwp_intake_options *options, int dir_fd,
                                              struct qwp_control *control, struct qwp_bell_rx *bell,
-                                             struct qwp_seglog *log, struct qwp_error *err);
+                                             struct qwp_seglog *log, struct qwp_cursors *cursors,
+                                             struct qwp_error *err);
 void qwp_intake_fini(struct qwp_intake *intake);
 
 /* A ring file appeared, or its producer let go of it: attach, or drain and remove. NULL: rescan

@@ -1,7 +1,14 @@
 #include "sidecar/qwp_source.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
+#include "core/qwp_bytes.h"
+#include "core/qwp_clock.h"
+#include "core/qwp_record_layout.h"
 #include "core/wire/qwp_encode.h"
 #include "ipc/qwp_shared_text.h"
 
@@ -35,15 +42,75 @@ static void inherit(struct qwp_source *source, uint64_t published_count)
                   (struct qwp_note){published_count - 1, source->rx.head_pos, rows});
 }
 
+/* Rows of the records between two positions that an earlier sidecar has stored; for the counters.
+ */
+static uint64_t rows_between(const struct qwp_ring_rx *rx, uint64_t pos, uint64_t end)
+{
+    uint64_t rows = 0;
+    while (pos < end) {
+        struct qwp_record_header header;
+        const uint64_t word = qwp_load_u64(rx->data + (pos & rx->data_mask));
+        memcpy(&header, &word, sizeof header);
+        if (header.size_bytes < QWP_RECORD_HEADER_BYTES ||
+            header.size_bytes % QWP_RECORD_ALIGN != 0 || header.size_bytes > end - pos) {
+            break; /* the producer has scribbled over it: they are stored all the same */
+        }
+        rows += header.kind == QWP_RECORD_ROW;
+        pos += header.size_bytes;
+    }
+    return rows;
+}
+
+/* The sidecar before us may have died between publishing a frame and moving the heads of its rings.
+ */
+static enum qwp_result resume(struct qwp_source *source, struct qwp_cursors *cursors,
+                              struct qwp_error *err)
+{
+    struct qwp_ring_rx *rx = &source->rx;
+    struct statx st;
+    if (statx(rx->fd, "", AT_EMPTY_PATH, STATX_INO | STATX_BTIME, &st) != 0) {
+        return qwp_fail(err, QWP_IO, errno, "ring '%s': cannot look at it", rx->file_name);
+    }
+    struct qwp_cursors_ring ring = {
+        .inode = st.stx_ino,
+        .birth_ns = st.stx_btime.tv_sec * QWP_NS_PER_S + st.stx_btime.tv_nsec,
+    };
+    memcpy(ring.id, rx->ring_id, sizeof ring.id);
+    const uint64_t head_pos = rx->head_pos;
+    uint64_t resume_pos;
+    enum qwp_result result =
+        qwp_cursors_attach(cursors, &ring, head_pos, &source->cursor, &resume_pos);
+    if (result != QWP_OK) {
+        return qwp_fail(err, result, 0, "ring '%s': %d rings are attached", rx->file_name,
+                        QWP_CURSORS_RINGS_MAX);
+    }
+    if (resume_pos == head_pos) {
+        return QWP_OK;
+    }
+    result = qwp_ring_resume(rx, resume_pos, err);
+    if (result == QWP_OK) {
+        qwp_ring_release(rx, resume_pos, rows_between(rx, head_pos, resume_pos));
+    } else {
+        qwp_cursors_detach(cursors, source->cursor);
+    }
+    return result;
+}
+
 enum qwp_result qwp_source_open(struct qwp_source **out, int dir_fd, const char *file_name,
-                                const struct qwp_ring_limits *limits, uint64_t published_count,
-                                struct qwp_error *err)
+                                const struct qwp_ring_limits *limits, struct qwp_cursors *cursors,
+                                uint64_t published_count, struct qwp_error *err)
 {
     struct qwp_source *source = calloc(1, sizeof *source);
     if (source == NULL) {
         return qwp_fail(err, QWP_NOMEM, 0, "no memory for ring %s", file_name);
     }
-    const enum qwp_result result = qwp_ring_open(&source->rx, dir_fd, file_name, limits, err);
+    enum qwp_result result = qwp_ring_open(&source->rx, dir_fd, file_name, limits, err);
+    if (result == QWP_OK) {
+        result = resume(source, cursors, err);
+        if (result != QWP_OK) {
+            qwp_ring_close_rx(&source->rx);
+        }
+    }
     if (result != QWP_OK) {
         free(source);
         return result;

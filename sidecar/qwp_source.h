@@ -8,6 +8,7 @@
 #ifndef QWP_SOURCE_H
 #define QWP_SOURCE_H
 
+#include "core/store/qwp_cursors.h"
 #include "core/store/qwp_dict.h"
 #include "ipc/qwp_rendezvous.h"
 #include "ipc/qwp_ring.h"
@@ -23,18 +24,22 @@ struct qwp_source {
     uint64_t taken_pos;  /* rows below are in the frame being built, or stored */
     uint64_t taken_rows; /* of them, in the frame being built */
     bool in_frame;
-    bool orphan;   /* the producer is gone: drain, then remove */
-    bool detached; /* faulty: never read again */
+    uint32_t cursor; /* handle of its notes, see qwp_cursors.h */
+    bool orphan;     /* the producer is gone: drain, then remove */
+    bool detached;   /* faulty: never read again */
     struct qwp_notes notes;
     struct qwp_control_producer *slot; /* its entry in the control file; NULL: none */
 };
 
-/* `published_count`: frames in the log now. Rows that an earlier sidecar stored and nobody settled
+/* Opens the ring and goes on where its rows are not yet in the store, as `cursors` know it.
+ *
+ * `published_count`: frames in the log now. Rows that an earlier sidecar stored and nobody settled
  * yet are settled when all of those frames are. */
 QWP_MUST_USE enum qwp_result qwp_source_open(struct qwp_source **out, int dir_fd,
                                              const char *file_name,
                                              const struct qwp_ring_limits *limits,
-                                             uint64_t published_count, struct qwp_error *err);
+                                             struct qwp_cursors *cursors, uint64_t published_count,
+                                             struct qwp_error *err);
 /* Gives the source its entry in the control file. */
 void qwp_source_show(struct qwp_source *source, struct qwp_control_producer *slot);
 void qwp_source_close(struct qwp_source *source);

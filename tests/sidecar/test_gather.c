@@ -49,6 +49,7 @@ static struct producer producers[PRODUCERS];
 static char dir[] = "/tmp/qwp-gather-XXXXXX";
 static int dir_fd;
 static struct qwp_dict *dict;
+static struct qwp_cursors *cursors;
 static struct qwp_schema schema;
 static struct qwp_gather *gather;
 static unsigned char *def_entry;
@@ -387,6 +388,7 @@ static void setup(void)
 {
     ck_assert_ptr_nonnull(mkdtemp(dir));
     ck_assert_int_eq(qwp_rendezvous_open(dir, "test", &dir_fd, NULL), QWP_OK);
+    ck_assert_int_eq(qwp_cursors_open(&cursors, &qwp_sys_real, dir_fd, "cursors", NULL), QWP_OK);
     ck_assert_int_eq(qwp_dict_create(&dict, 100000, 1 << 24, NULL), QWP_OK);
     ck_assert_int_eq(qwp_schema_init(&schema, 100), QWP_OK);
     ck_assert_int_eq(qwp_gather_create(&gather, dict, NULL), QWP_OK);
@@ -399,7 +401,7 @@ static void setup(void)
         ck_assert_msg(qwp_ring_create(&producers[p].tx, dir_fd, &options, &err) == QWP_OK, "%s",
                       err.text);
         ck_assert_msg(qwp_source_open(&producers[p].source, dir_fd, producers[p].tx.file_name,
-                                      &limits, 0, &err) == QWP_OK,
+                                      &limits, cursors, 0, &err) == QWP_OK,
                       "%s", err.text);
         for (uint32_t s = 0; s < SYMBOLS; s++) {
             char text[32];
@@ -420,6 +422,8 @@ static void teardown(void)
             qwp_shape_destroy(producers[p].shapes[s]);
         }
     }
+    qwp_cursors_close(cursors);
+    unlinkat(dir_fd, "cursors", 0);
     qwp_gather_destroy(gather);
     qwp_schema_fini(&schema);
     qwp_dict_destroy(dict);
