@@ -90,18 +90,18 @@ class Stack:
         return "%s::addr=localhost:%d;%s%s" % ("wss" if self.tls else "ws", self.sink.port, tls,
                                                self.conf)
 
+    def sidecar_command(self):
+        return [os.path.join(self.bin, "qwp-sidecar"), "run", "--conf", self.connect_string(),
+                "--rings", self.rings, *self.sidecar_arguments]
+
     def start_sidecar(self):
-        self.sidecar = self.start(
-            [os.path.join(self.bin, "qwp-sidecar"), "run", "--conf", self.connect_string(),
-             "--rings", self.rings, *self.sidecar_arguments], stderr=self.log)
+        self.sidecar = self.start(self.sidecar_command(), stderr=self.log)
         wait_until(lambda: self.sidecar.poll() is not None or self.is_ready(), "sidecar starts")
         assert self.sidecar.poll() is None, self.log_text()
 
     def is_ready(self):
-        return self.log_text().count('msg="ready"') == self.sidecars_started()
-
-    def sidecars_started(self):
-        return sum("qwp-sidecar" in process.args[0] for process in self.started)
+        return 'msg="ready" version=' in self.log_text() and \
+            "pid=%d\n" % self.sidecar.pid in self.log_text()
 
     def log_text(self):
         with open(self.log.name) as file:

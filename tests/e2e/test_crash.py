@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""kill -9 of the sidecar, at every crash point and at random moments, with producers writing throughout.
+
+Without a server nothing is ever replayed, so when one comes at last, each row that was published is there
+once, in order, with its symbol. With a server a killed sidecar may not have recorded an acknowledgement:
+then rows may come twice, and still none is lost or wrong.
+
+QWP_CRASH_FULL=1, QWP_RANDOM_KILLS=500, QWP_SEED=N: longer, and elsewhere."""
+import collections
+import glob
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from stack import Stack, arguments, wait_until
+
+PRODUCERS, SYMBOLS = 4, 50000  # so that new symbols come all along
+RANDOM_KILLS = int(os.environ.get("QWP_RANDOM_KILLS", "10"))
+NTH = (1, 2, 7, 30) if os.environ.get("QWP_CRASH_FULL") else (3,)
+
+
+def crash_points():
+    """Every name in the sources."""
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    names = set()
+    for folder in ("core", "sidecar"):
+        for path in glob.glob(os.path.join(root, folder, "**", "*.c"), recursive=True):
+            with open(path) as file:
+                names.update(re.findall(r'QWP_CRASH_POINT\("([^"]+)"\)', file.read()))
+    return sorted(names)
+
+
+def start_producers(stack):
+    return [stack.producer("--name", "p%d" % i, "--forever", "--unit", 3, "--pause-us", 500,
+                           "--symbols", SYMBOLS) for i in range(PRODUCERS)]
+
+
+def life(stack, point, nth, seconds):
+    """One life of a sidecar: it dies at a crash point, or is killed after a while."""
+    if point is not None:
+        os.environ["QWP_CRASH_AT"] = "%s:%d" % (point, nth)
+    try:
+        stack.sidecar = stack.start(stack.sidecar_command(), stderr=stack.log)
+    finally:
+        os.environ.pop("QWP_CRASH_AT", None)
+    try:
+        stack.sidecar.wait(seconds)
+    except subprocess.TimeoutExpired:
+        stack.sidecar.kill()
+        stack.sidecar.wait()
+        return False
+    assert stack.sidecar.returncode == -signal.SIGKILL, stack.log_text()[-3000:]
+    return True
+
+
+def check(rows, published, exact):
+    seen = collections.defaultdict(list)
+    for row in rows:
+        value = row["row"]
+        assert value["tag"] == "%s-%d" % (value["producer"], value["seq"] % SYMBOLS), row
+        seen[value["producer"]].append(value["seq"])
+    for name, count in published.items():
+        assert set(seen[name]) == set(range(count)), "%s: %d of %d rows" % (
+            name, len(set(seen[name])), count)
+        if exact:
+            assert seen[name] == list(range(count)), name + ": doubled or disordered"
+    return sum(map(len, seen.values())) - sum(published.values())
+
+
+def run(build, with_server, sidecar=(), conf=""):
+    rng = random.Random(int(os.environ.get("QWP_SEED", "7")))
+    # Small segments rotate often; the first sidecar only finds a free port for the sink.
+    with Stack(build, sink=["--ndjson", "{dir}/rows"], sidecar=sidecar,
+               conf="sf_max_segment_bytes=64k;reconnect_max_backoff_millis=100;" + conf) as stack:
+        port = stack.sink.port
+        stack.stop_sidecar()
+        if not with_server:
+            stack.sink.stop()
+        producers = start_producers(stack)
+        reached = {}
+        for point in crash_points():
+            for nth in NTH:
+                reached[point] = life(stack, point, nth, 1.0) or reached.get(point, False)
+        for _ in range(RANDOM_KILLS):
+            life(stack, None, 0, rng.uniform(0.02, 0.3))
+        if not with_server:
+            stack.start_sink("127.0.0.1:%d" % port)
+        stack.start_sidecar()
+        time.sleep(0.2)
+        for process in producers:
+            process.send_signal(signal.SIGTERM)
+        published = {}
+        for i, process in enumerate(producers):
+            out, _ = process.communicate(timeout=120)
+            assert process.returncode == 0, out
+            published["p%d" % i] = int(re.search(r'"published":(\d+)', out).group(1))
+        wait_until(lambda: stack.ring_files() == [], "rings are drained and removed")
+        assert stack.stop_sidecar() == 0, stack.log_text()[-3000:]
+        stack.sink.stop()
+        extra = check(stack.sink.rows("rows"), published, exact=not with_server)
+        print("%s server: %d rows, %d again, of %d crash points not reached: %s" % (
+            "with" if with_server else "without", sum(published.values()), extra, len(reached),
+            [name for name, hit in reached.items() if not hit] or "none"))
+        return reached
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__)
+    reached = run(options.build, with_server=False)
+    for name, hit in run(options.build, with_server=True).items():
+        reached[name] = reached[name] or hit
+    missed = [name for name, hit in reached.items() if not hit]
+    if missed:
+        print("never reached:", missed)
+    sys.exit(0)
