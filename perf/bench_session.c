@@ -6,7 +6,8 @@
  * two wake-ups, 20-30 us on a virtual machine.
  *
  * Method: a session on a parked loop against a thread that reads (and with TLS decrypts) and
- * answers every eighth message. CPU is that of the client's thread. A and B (plain, TLS) alternate.
+ * answers every eighth message, or MiB. CPU is that of the client's thread. A and B (plain, TLS)
+ * alternate.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -27,7 +28,7 @@
 #include "core/qwp_clock.h"
 #include "transport/qwp_session.h"
 
-enum { MESSAGE_MAX = 1 << 20, ANSWER_EVERY = 8 };
+enum { MESSAGE_MAX = 1 << 20, ANSWER_EVERY = 8, ANSWER_BYTES = 1 << 20 };
 
 struct server {
     int listen_fd;
@@ -137,7 +138,8 @@ static void *serve(void *argument)
     while ((n = read_some(fd, ssl, buffer, sizeof buffer)) > 0) {
         bytes += n;
         const uint64_t have = bytes / frame;
-        if (have >= answered + ANSWER_EVERY || (have == server->messages && have > answered)) {
+        if ((have - answered) * server->message_bytes >= ANSWER_BYTES ||
+            have >= answered + ANSWER_EVERY || (have == server->messages && have > answered)) {
             unsigned char ok[13] = {0x82, 11};
             const int64_t sequence = (int64_t)have - 1;
             memcpy(ok + 3, &sequence, 8);

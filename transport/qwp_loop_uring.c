@@ -29,6 +29,7 @@ struct uring {
     struct io_uring ring;
     bool enabled;
     bool deferred;   /* completions appear only when we enter with GETEVENTS */
+    uint8_t silent;  /* SQE flag: no completion when it went well */
     bool poll_first; /* an armed receive need not try first: its socket was drained */
     int wake_fd;
     struct qwp_op wake_op;
@@ -115,11 +116,13 @@ static void uring_start(struct qwp_loop *loop, struct qwp_op *op, const struct q
     io_uring_sqe_set_data(sqe, op);
 }
 
-/* The answer to a cancel or a move has no user data: nobody waits for it. */
+/* The answer to a cancel or a move has no user data: nobody waits for it, and where the kernel can
+ * it is left out, as it would end the sleep of the run that submits it. */
 static void uring_cancel(struct qwp_loop *loop, struct qwp_op *op)
 {
     struct io_uring_sqe *sqe = take_sqe(uring_of(loop));
     io_uring_prep_cancel(sqe, op, 0);
+    sqe->flags |= uring_of(loop)->silent;
     io_uring_sqe_set_data(sqe, NULL);
 }
 
@@ -128,6 +131,7 @@ static void uring_timer_move(struct qwp_loop *loop, struct qwp_op *op)
     struct io_uring_sqe *sqe = take_sqe(uring_of(loop));
     io_uring_prep_timeout_update(sqe, (struct __kernel_timespec *)(void *)op->time, (uintptr_t)op,
                                  IORING_TIMEOUT_ABS);
+    sqe->flags |= uring_of(loop)->silent;
     io_uring_sqe_set_data(sqe, NULL);
 }
 
@@ -260,6 +264,7 @@ static int open_ring(struct uring *u, unsigned entries)
     for (size_t i = 0; i < sizeof flag_sets / sizeof flag_sets[0] && rc == -EINVAL; i++) {
         struct io_uring_params params = {.flags = flag_sets[i] | IORING_SETUP_CLAMP};
         rc = io_uring_queue_init_params(entries, &u->ring, &params);
+        u->silent = (params.features & IORING_FEAT_CQE_SKIP) != 0 ? IOSQE_CQE_SKIP_SUCCESS : 0;
         u->deferred = (flag_sets[i] & IORING_SETUP_DEFER_TASKRUN) != 0;
         u->poll_first = flag_sets[i] != 0; /* COOP_TASKRUN and POLL_FIRST are of one kernel */
     }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/qwp_bytes.h"
@@ -663,6 +664,47 @@ START_TEST(session_idle_pings_and_no_more)
 }
 END_TEST
 
+static void *wake_after_observation(void *loop)
+{
+    usleep(400000); /* the length of the observation, not a synchronisation */
+    qwp_loop_wake(loop);
+    return NULL;
+}
+
+/* With the default times, and after traffic: the timers of the traffic must not wake us either. */
+START_TEST(session_idle_does_not_wake_the_process)
+{
+    struct peer peer = {.script = script_count, .argument = 1};
+    peer_mode(&peer, _i);
+    peer_start(&peer);
+    struct client c = {0};
+    c.options.ping_idle_ns = (int64_t)25 * QWP_NS_PER_S;
+    c.options.ping_waiting_ns = 200 * QWP_NS_PER_MS;
+    c.options.dead_after_ns = (int64_t)15 * QWP_NS_PER_S;
+    client_open(&c, &peer);
+    client_connect(&c);
+    RUN_UNTIL(&c, c.ups == 1);
+    for (int64_t i = 0; i < SIZES; i++) {
+        send_message(&c, message_bytes(i), sizes[i]);
+    }
+    RUN_UNTIL(&c, c.ok_sequence == SIZES - 1);
+    qwp_loop_run(c.loop, 0);
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, wake_after_observation, c.loop), 0);
+    struct rusage before;
+    ck_assert_int_eq(getrusage(RUSAGE_THREAD, &before), 0);
+    ck_assert(qwp_loop_run(c.loop, QWP_NEVER_NS));
+    struct rusage after;
+    ck_assert_int_eq(getrusage(RUSAGE_THREAD, &after), 0);
+    pthread_join(thread, NULL);
+    ck_assert_int_le(after.ru_nvcsw - before.ru_nvcsw, 1);
+    struct qwp_session_counters counters;
+    qwp_session_count(c.session, &counters);
+    ck_assert_uint_eq(counters.pings_sent, 0);
+    finish(&c, &peer);
+}
+END_TEST
+
 START_TEST(session_refused_and_given_up_connects_go_down)
 {
     struct peer peer = {.script = script_silent};
@@ -812,6 +854,7 @@ int main(void)
     tcase_add_loop_test(tc, session_silence_in_each_phase_times_out, 0, 2 * MODES);
     tcase_add_loop_test(tc, session_pongs_keep_a_waiting_session_alive, 0, MODES);
     tcase_add_test(tc, session_idle_pings_and_no_more);
+    tcase_add_loop_test(tc, session_idle_does_not_wake_the_process, 0, MODES);
     tcase_add_test(tc, session_refused_and_given_up_connects_go_down);
     tcase_add_loop_test(tc, session_reconnects_from_down_without_growth, 0, MODES);
     tcase_add_loop_test(tc, session_close_in_any_state, 0, 6 * MODES);
