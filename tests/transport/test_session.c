@@ -705,6 +705,70 @@ START_TEST(session_idle_does_not_wake_the_process)
 }
 END_TEST
 
+/* Stopped for longer than dead_after (SIGSTOP, a suspended host): the peer is asked, not buried. */
+START_TEST(session_that_slept_asks_before_it_gives_up)
+{
+    struct peer peer = {.script = script_silent, .argument = 2};
+    peer_mode(&peer, _i);
+    peer_start(&peer);
+    struct client c = {0};
+    c.options.ping_waiting_ns = 300 * QWP_NS_PER_MS;
+    c.options.dead_after_ns = (int64_t)2 * QWP_NS_PER_S;
+    client_open(&c, &peer);
+    client_connect(&c);
+    RUN_UNTIL(&c, c.ups == 1);
+    send_two(&c);
+    qwp_loop_run(c.loop, 0);
+    usleep(2600000); /* the stop itself */
+    ck_assert_uint_eq(peer.value, 0);
+    RUN_UNTIL(&c, peer.value >= 3);
+    ck_assert_int_eq(c.downs, 0);
+    finish(&c, &peer);
+}
+END_TEST
+
+/* Reads slower than dead_after for one message, and answers only when it has all of it. */
+static void script_slow(struct peer *peer)
+{
+    PEER_CHECK(peer, peer_upgrade(peer));
+    char *buffer = malloc(65536);
+    size_t got = 0;
+    const size_t total = (size_t)peer->argument + 14;
+    while (got < total) {
+        const size_t n = peer_read_some(peer, buffer, total - got < 65536 ? total - got : 65536);
+        if (n == 0) {
+            break;
+        }
+        got += n;
+        usleep(10000); /* the slow link */
+    }
+    free(buffer);
+    PEER_CHECK(peer, got == total);
+    PEER_CHECK(peer, peer_send_ok(peer, 0));
+    peer_drain(peer);
+}
+
+START_TEST(session_slow_reader_is_not_dead)
+{
+    enum { LEN = 24 << 20 };
+    struct peer peer = {.script = script_slow, .argument = LEN};
+    peer_mode(&peer, _i);
+    peer_start(&peer);
+    struct client c = {0};
+    c.options.ping_waiting_ns = (int64_t)DEADLINE_S * QWP_NS_PER_S;
+    c.options.dead_after_ns = 1500 * QWP_NS_PER_MS;
+    client_open(&c, &peer);
+    client_connect(&c);
+    RUN_UNTIL(&c, c.ups == 1);
+    unsigned char *message = calloc(1, LEN);
+    send_message(&c, message, LEN);
+    RUN_UNTIL(&c, c.ok_sequence == 0 || c.downs > 0);
+    ck_assert_msg(c.downs == 0, "%s", c.down.error.text);
+    finish(&c, &peer);
+    free(message);
+}
+END_TEST
+
 START_TEST(session_refused_and_given_up_connects_go_down)
 {
     struct peer peer = {.script = script_silent};
@@ -855,6 +919,8 @@ int main(void)
     tcase_add_loop_test(tc, session_pongs_keep_a_waiting_session_alive, 0, MODES);
     tcase_add_test(tc, session_idle_pings_and_no_more);
     tcase_add_loop_test(tc, session_idle_does_not_wake_the_process, 0, MODES);
+    tcase_add_loop_test(tc, session_that_slept_asks_before_it_gives_up, 0, MODES);
+    tcase_add_loop_test(tc, session_slow_reader_is_not_dead, 0, MODES);
     tcase_add_test(tc, session_refused_and_given_up_connects_go_down);
     tcase_add_loop_test(tc, session_reconnects_from_down_without_growth, 0, MODES);
     tcase_add_loop_test(tc, session_close_in_any_state, 0, 6 * MODES);
