@@ -110,7 +110,7 @@ static void setup(struct state *state, const struct options *options)
                                                 {"price", QWP_DOUBLE, 0},
                                                 {"tag", QWP_SYMBOL, 0}};
     for (long t = 0; t < options->tables; t++) {
-        char name[32];
+        char name[128];
         snprintf(name, sizeof name, "seq_%ld", t);
         if (qwp_table_define(state->producer, name, columns, 4, &state->tables[t], &err) !=
             QWP_OK) {
@@ -128,7 +128,7 @@ static void write_row(struct state *state, const struct options *options, long i
     qwp_row_long(row, 1, state->seq[t]++);
     qwp_row_double(row, 2, 100 + (double)(i % 1000) / 8);
     if (options->symbols > 0) {
-        char tag[32];
+        char tag[128];
         const int len = snprintf(tag, sizeof tag, "%s-%ld", options->name, i % options->symbols);
         qwp_row_symbol(row, 3, tag, (size_t)len);
     }
