@@ -1,0 +1,264 @@
+/* A producer for bench_e2e.py: trade rows (6 columns) through the public library.
+ *
+ *   load_producer --rings DIR --name NAME [--rows N] [--rate N] [--unit N] [--way hot|builder]
+ *                 [--ring-bytes N] [--wait-acked]
+ *
+ * Column `id` holds the monotonic clock of the moment before the row was published when there is a
+ * --rate or --wait-acked, else a number. --unit N: so many rows are published together. --rate N:
+ * rows a second, evenly, by sleeping to absolute times. --wait-acked: each unit waits for the one
+ * before to be acknowledged; prints how long that took.
+ *
+ * Attaches, prints a line, waits for one on stdin, runs, prints one JSON object. */
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "clients/c/qwp.h"
+#include "core/qwp_bytes.h"
+#include "core/qwp_clock.h"
+#include "core/qwp_histogram.h"
+
+enum { SYMBOLS = 100, COLUMNS = 6, WAIT_S = 300, BATCH_NS = 100000 };
+#define T0 INT64_C(1700000000000000000)
+
+struct options {
+    const char *rings;
+    const char *name;
+    uint64_t rows, rate, unit, ring_bytes;
+    bool builder, wait_acked;
+};
+
+struct load {
+    struct options options;
+    struct qwp_producer *producer;
+    struct qwp_table *table;
+    const struct qwp_layout *layout;
+    uint32_t handles[SYMBOLS];
+    uint32_t off[COLUMNS];
+    uint32_t at_off;
+    bool stamped;
+    struct qwp_histogram acked;
+};
+
+static void die(const char *what, const struct qwp_error *err)
+{
+    fprintf(stderr, "load_producer: %s: %s\n", what, err != NULL ? err->text : "failed");
+    exit(1);
+}
+
+static void open_load(struct load *load)
+{
+    static const struct qwp_column columns[COLUMNS] = {
+        {"symbol", QWP_SYMBOL, 0}, {"side", QWP_SYMBOL, 0}, {"price", QWP_DOUBLE, 0},
+        {"amount", QWP_DOUBLE, 0}, {"id", QWP_LONG, 0},     {"maker", QWP_BOOLEAN, 0}};
+    static const uint32_t all[COLUMNS] = {0, 1, 2, 3, 4, 5};
+    const struct qwp_producer_options options = {.dir = load->options.rings,
+                                                 .name = load->options.name,
+                                                 .ring_bytes = load->options.ring_bytes,
+                                                 .full_wait_ns_max =
+                                                     (int64_t)WAIT_S * QWP_NS_PER_S};
+    struct qwp_error err;
+    if (qwp_producer_open(&load->producer, &options, &err) != QWP_OK ||
+        qwp_table_define(load->producer, "trades", columns, COLUMNS, &load->table, &err) !=
+            QWP_OK ||
+        qwp_layout_define(load->table, all, COLUMNS, QWP_AT_NS, &load->layout, &err) != QWP_OK) {
+        die("open", &err);
+    }
+    for (uint32_t i = 0; i < SYMBOLS; i++) {
+        char text[16];
+        const int len = snprintf(text, sizeof text, "sym-%u", i);
+        if (qwp_symbol_intern(load->producer, text, (size_t)len, &load->handles[i], &err) !=
+            QWP_OK) {
+            die("intern", &err);
+        }
+    }
+    for (uint32_t i = 0; i < COLUMNS; i++) {
+        load->off[i] = qwp_layout_offset(load->layout, i);
+    }
+    load->at_off = qwp_layout_at_offset(load->layout);
+    load->stamped = load->options.rate > 0 || load->options.wait_acked;
+}
+
+static inline void hot_row(struct load *load, uint64_t n, uint32_t symbol)
+{
+    void *row;
+    if (qwp_row_reserve(load->producer, load->layout, 0, &row) != QWP_OK) {
+        die("reserve", NULL);
+    }
+    unsigned char *at = row;
+    const double price = (double)n;
+    qwp_store_u32(at + load->off[0], load->handles[symbol]);
+    qwp_store_u32(at + load->off[1], load->handles[n & 1]);
+    memcpy(at + load->off[2], &price, sizeof price);
+    memcpy(at + load->off[3], &price, sizeof price);
+    at[load->off[5]] = n & 1;
+    qwp_store_i64(at + load->at_off, T0 + (int64_t)n);
+    qwp_store_i64(at + load->off[4], load->stamped ? qwp_clock_monotonic_ns() : (int64_t)n);
+    if (qwp_row_publish(load->producer) != QWP_OK) {
+        die("publish", NULL);
+    }
+}
+
+static inline void builder_row(struct load *load, uint64_t n, uint32_t symbol)
+{
+    struct qwp_error err;
+    struct qwp_row *row = qwp_row_begin(load->table);
+    qwp_row_symbol_handle(row, 0, load->handles[symbol]);
+    qwp_row_symbol_handle(row, 1, load->handles[n & 1]);
+    qwp_row_double(row, 2, (double)n);
+    qwp_row_double(row, 3, (double)n);
+    qwp_row_boolean(row, 5, (n & 1) != 0);
+    qwp_row_long(row, 4, load->stamped ? qwp_clock_monotonic_ns() : (int64_t)n);
+    if (qwp_row_at_ns(row, T0 + (int64_t)n, &err) != QWP_OK) {
+        die("row", &err);
+    }
+}
+
+/* Rows first .. first + count, as units. */
+static void publish(struct load *load, uint64_t first, uint64_t count)
+{
+    struct qwp_error err;
+    const bool in_units = load->options.unit > 1;
+    uint32_t symbol = (uint32_t)(first % SYMBOLS);
+    if (in_units && qwp_unit_begin(load->producer, &err) != QWP_OK) {
+        die("unit", &err);
+    }
+    for (uint64_t n = first; n < first + count; n++) {
+        if (load->options.builder) {
+            builder_row(load, n, symbol);
+        } else {
+            hot_row(load, n, symbol);
+        }
+        symbol = symbol + 1 == SYMBOLS ? 0 : symbol + 1;
+    }
+    if (in_units && qwp_unit_publish(load->producer, &err) != QWP_OK) {
+        die("unit", &err);
+    }
+}
+
+static void wait_acked(struct load *load)
+{
+    struct qwp_error err;
+    if (qwp_wait_acked(load->producer, qwp_position_published(load->producer),
+                       (int64_t)WAIT_S * QWP_NS_PER_S, &err) != QWP_OK) {
+        die("wait", &err);
+    }
+}
+
+static void sleep_until(int64_t ns)
+{
+    const struct timespec at = {.tv_sec = ns / QWP_NS_PER_S, .tv_nsec = ns % QWP_NS_PER_S};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) != 0) {
+    }
+}
+
+static void run(struct load *load, int64_t start_ns)
+{
+    const struct options *o = &load->options;
+    for (uint64_t n = 0; n < o->rows; n += o->unit) {
+        const uint64_t count = o->rows - n < o->unit ? o->rows - n : o->unit;
+        if (o->rate > 0) {
+            sleep_until(start_ns + (int64_t)(n * (uint64_t)QWP_NS_PER_S / o->rate));
+        }
+        const int64_t before_ns = qwp_clock_monotonic_ns();
+        publish(load, n, count);
+        if (o->wait_acked) {
+            wait_acked(load);
+            qwp_histogram_add(&load->acked, qwp_clock_monotonic_ns() - before_ns);
+        }
+    }
+}
+
+static double cpu_s(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+static void parse(struct options *o, int argc, char **argv)
+{
+    static const struct option long_options[] = {{"rings", required_argument, NULL, 'd'},
+                                                 {"name", required_argument, NULL, 'n'},
+                                                 {"rows", required_argument, NULL, 'r'},
+                                                 {"rate", required_argument, NULL, 'R'},
+                                                 {"unit", required_argument, NULL, 'u'},
+                                                 {"way", required_argument, NULL, 'w'},
+                                                 {"wait-acked", no_argument, NULL, 'a'},
+                                                 {"ring-bytes", required_argument, NULL, 'b'},
+                                                 {NULL, 0, NULL, 0}};
+    *o = (struct options){.name = "load", .rows = 1000000, .unit = 1};
+    for (int id; (id = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
+        switch (id) {
+        case 'd':
+            o->rings = optarg;
+            break;
+        case 'n':
+            o->name = optarg;
+            break;
+        case 'r':
+            o->rows = strtoull(optarg, NULL, 10);
+            break;
+        case 'R':
+            o->rate = strtoull(optarg, NULL, 10);
+            break;
+        case 'u':
+            o->unit = strtoull(optarg, NULL, 10);
+            break;
+        case 'b':
+            o->ring_bytes = strtoull(optarg, NULL, 10);
+            break;
+        case 'w':
+            o->builder = strcmp(optarg, "builder") == 0;
+            break;
+        case 'a':
+            o->wait_acked = true;
+            break;
+        default:
+            exit(2);
+        }
+    }
+    if (o->rings == NULL || o->unit == 0) {
+        fprintf(stderr, "load_producer: --rings DIR is missing, or --unit is 0\n");
+        exit(2);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static struct load load;
+    parse(&load.options, argc, argv);
+    prctl(PR_SET_TIMERSLACK, 1);
+    open_load(&load);
+    puts("ready");
+    fflush(stdout);
+    if (getchar() == EOF) {
+        return 1;
+    }
+    const double cpu_before_s = cpu_s();
+    const int64_t start_ns = qwp_clock_monotonic_ns();
+    run(&load, start_ns);
+    const int64_t published_ns = qwp_clock_monotonic_ns();
+    const double cpu_published_s = cpu_s() - cpu_before_s;
+    wait_acked(&load);
+    const int64_t acked_ns = qwp_clock_monotonic_ns();
+    struct qwp_counters counters;
+    qwp_producer_count(load.producer, &counters);
+    printf("{\"rows\":%llu,\"start_ns\":%lld,\"published_ns\":%lld,\"acked_ns\":%lld,"
+           "\"cpu_s\":%.6f,\"cpu_published_s\":%.6f,\"full_waits\":%llu,\"ack_ns\":{\"p50\":%lld,"
+           "\"p99\":%lld,\"p999\":%lld}}\n",
+           (unsigned long long)load.options.rows, (long long)start_ns, (long long)published_ns,
+           (long long)acked_ns, cpu_s() - cpu_before_s, cpu_published_s,
+           (unsigned long long)counters.full_waits,
+           (long long)qwp_histogram_quantile(&load.acked, 0.5),
+           (long long)qwp_histogram_quantile(&load.acked, 0.99),
+           (long long)qwp_histogram_quantile(&load.acked, 0.999));
+    qwp_producer_close(load.producer);
+    return 0;
+}
