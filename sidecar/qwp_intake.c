@@ -45,7 +45,7 @@ enum qwp_result qwp_intake_init(struct qwp_intake *intake, const struct qwp_inta
     if (intake->sources == NULL || intake->def_entry == NULL || result != QWP_OK) {
         result = qwp_fail(err, QWP_NOMEM, 0, "no memory for %u producers", options->producers_max);
     } else {
-        result = qwp_gather_create(&intake->gather, intake->dict, err);
+        result = qwp_framer_create(&intake->framer, intake->dict, err);
     }
     if (result != QWP_OK) {
         qwp_intake_fini(intake);
@@ -60,7 +60,7 @@ void qwp_intake_fini(struct qwp_intake *intake)
     }
     free(intake->sources);
     free(intake->def_entry);
-    qwp_gather_destroy(intake->gather);
+    qwp_framer_destroy(intake->framer);
     if (intake->schema.tables != NULL) {
         qwp_schema_fini(&intake->schema);
     }
@@ -71,8 +71,8 @@ void qwp_intake_fini(struct qwp_intake *intake)
 
 static void frame_abandon(struct qwp_intake *intake)
 {
-    qwp_gather_abandon(intake->gather);
-    qwp_seglog_abandon(intake->log, qwp_gather_touched(intake->gather));
+    qwp_framer_abandon(intake->framer);
+    qwp_seglog_abandon(intake->log, qwp_framer_touched(intake->framer));
     for (uint32_t i = 0; i < intake->source_count; i++) {
         qwp_source_untake(intake->sources[i]);
     }
@@ -115,7 +115,7 @@ static bool frame_begin(struct qwp_intake *intake, size_t bytes, size_t bytes_ma
         qwp_log(QWP_LOG_INFO, "store takes rows again", "");
     }
     intake->stalled = false;
-    qwp_gather_begin(intake->gather, at, room, intake->framed_symbols);
+    qwp_framer_begin(intake->framer, at, room, intake->framed_symbols);
     intake->frame_open = true;
     intake->turns_left = intake->source_count;
     return true;
@@ -130,7 +130,7 @@ static void detach(struct qwp_intake *intake, struct qwp_source *source, const c
 }
 
 /* The frame is spoilt. Its guilty source goes; without one we are out of memory and try again. */
-static void frame_fault(struct qwp_intake *intake, const struct qwp_gather_fault *fault,
+static void frame_fault(struct qwp_intake *intake, const struct qwp_framer_fault *fault,
                         int64_t now_ns)
 {
     frame_abandon(intake);
@@ -159,7 +159,7 @@ static void table_show(struct qwp_intake *intake, struct qwp_table *table)
 
 static void tables_count(struct qwp_intake *intake)
 {
-    for (struct qwp_table *table = qwp_gather_tables(intake->gather); table != NULL;
+    for (struct qwp_table *table = qwp_framer_tables(intake->framer); table != NULL;
          table = table->frame_next) {
         if (table->shown == NULL) {
             table_show(intake, table);
@@ -185,9 +185,9 @@ static void notes_write(struct qwp_intake *intake, uint32_t witness)
 
 static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
 {
-    struct qwp_gather_fault fault;
+    struct qwp_framer_fault fault;
     size_t len;
-    if (qwp_gather_finish(intake->gather, &len, &fault) != QWP_OK) {
+    if (qwp_framer_finish(intake->framer, &len, &fault) != QWP_OK) {
         frame_fault(intake, &fault, now_ns);
         return;
     }
@@ -197,7 +197,7 @@ static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
         return;
     }
     uint32_t witness;
-    qwp_seglog_finish(intake->log, len, qwp_gather_touched(intake->gather), &witness);
+    qwp_seglog_finish(intake->log, len, qwp_framer_touched(intake->framer), &witness);
     notes_write(intake, witness);
     QWP_CRASH_POINT("intake.noted");
     const uint64_t fsn = qwp_seglog_publish(intake->log);
@@ -209,24 +209,24 @@ static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
             QWP_CRASH_POINT("intake.releasing");
         }
     }
-    const uint64_t rows = qwp_gather_rows(intake->gather);
+    const uint64_t rows = qwp_framer_rows(intake->framer);
     qwp_notes_add(&intake->frames, (struct qwp_note){.fsn = fsn, .rows = rows});
     struct qwp_control_header *page = intake->control->header;
     add_u64(&page->rows_stored, rows);
     tables_count(intake);
     add_u64(&page->frames_published, 1);
     add_u64(&page->bytes_stored, len);
-    intake->framed_symbols = qwp_gather_framed_symbols(intake->gather);
+    intake->framed_symbols = qwp_framer_framed_symbols(intake->framer);
     intake->frame_open = false;
     intake->figures_changed = true;
 }
 
 /* What to do when a unit did not fit: end the frame, or give an empty one more room. */
 static void frame_full(struct qwp_intake *intake, struct qwp_source *source,
-                       const struct qwp_gather_fault *fault, int64_t now_ns)
+                       const struct qwp_framer_fault *fault, int64_t now_ns)
 {
     intake->more_due = true;
-    if (qwp_gather_rows(intake->gather) > 0 || fault->bytes_needed == 0) {
+    if (qwp_framer_rows(intake->framer) > 0 || fault->bytes_needed == 0) {
         frame_publish(intake, now_ns);
         return;
     }
@@ -242,16 +242,16 @@ static void frame_full(struct qwp_intake *intake, struct qwp_source *source,
 /* Takes rows into the open frame, at most `budget`. */
 static void frame_fill(struct qwp_intake *intake, uint64_t budget, int64_t now_ns)
 {
-    const uint64_t rows_before = qwp_gather_rows(intake->gather);
+    const uint64_t rows_before = qwp_framer_rows(intake->framer);
     while (intake->turns_left > 0) {
         if (intake->next_source >= intake->source_count) {
             intake->next_source = 0;
         }
         struct qwp_source *source = intake->sources[intake->next_source];
         enum qwp_result result = source->detached ? QWP_AGAIN : QWP_OK;
-        struct qwp_gather_fault fault;
-        while (result == QWP_OK && qwp_gather_rows(intake->gather) - rows_before < budget) {
-            result = qwp_gather_take(intake->gather, source, &fault);
+        struct qwp_framer_fault fault;
+        while (result == QWP_OK && qwp_framer_rows(intake->framer) - rows_before < budget) {
+            result = qwp_framer_take(intake->framer, source, &fault);
         }
         if (result == QWP_OK) {
             return; /* budget spent: go on in the next step */

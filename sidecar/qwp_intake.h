@@ -12,7 +12,7 @@
 
 #include "core/store/qwp_seglog.h"
 #include "ipc/qwp_bell.h"
-#include "sidecar/qwp_gather.h"
+#include "sidecar/qwp_framer.h"
 
 enum {
     QWP_INTAKE_STEP_ROWS = 4096,
@@ -38,7 +38,7 @@ struct qwp_intake {
     struct qwp_cursors *cursors; /* borrowed */
     struct qwp_dict *dict;       /* the log's */
     struct qwp_schema schema;
-    struct qwp_gather *gather;
+    struct qwp_framer *framer;
     struct qwp_source **sources;
     uint32_t source_count;
     uint32_t next_source;     /* whose turn it is */

@@ -48,7 +48,7 @@ struct qwp_known_shape {
     uint16_t *identity;     /* 0, 1, 2, ...: field_of_column of a block of this shape */
     uint32_t *group_column; /* shape column -> group column */
     uint16_t *var_column;   /* var_index -> shape column */
-    /* The flush that made `field_map`, a field_of_column of its block (qwp_gather.c). */
+    /* The flush that made `field_map`, a field_of_column of its block (qwp_framer.c). */
     uint64_t map_stamp;
     const uint16_t *field_map;
 };
@@ -59,7 +59,7 @@ struct qwp_table {
     struct qwp_group *groups;
     struct qwp_known_shape *shapes;
 
-    /* The block being gathered (qwp_gather.c); open_count 0: none. */
+    /* The block being gathered (qwp_framer.c); open_count 0: none. */
     struct qwp_table *open_next;
     struct qwp_group *open_group;
     struct qwp_known_shape *open_shape; /* of all rows so far; NULL: several */
@@ -68,7 +68,7 @@ struct qwp_table {
     uint64_t open_stamp;
     size_t open_header_bound;
     size_t open_value_bytes; /* over all rows, variable parts included */
-    /* Rows in closed blocks of the frame that is being built; qwp_gather.c lists such tables. */
+    /* Rows in closed blocks of the frame that is being built; qwp_framer.c lists such tables. */
     uint64_t frame_rows;
     struct qwp_table *frame_next;
     struct qwp_control_table *shown; /* its entry in the control file, or NULL */

@@ -2,7 +2,7 @@
  * every row once, with its values, in the order of its producer and table. Method: producers write
  * rows whose every value follows from (producer, sequence number) into real rings; frames of random
  * room are decoded as a server would and each row is computed again. */
-#include "sidecar/qwp_gather.h"
+#include "sidecar/qwp_framer.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -46,12 +46,12 @@ struct producer {
 };
 
 static struct producer producers[PRODUCERS];
-static char dir[] = "/tmp/qwp-gather-XXXXXX";
+static char dir[] = "/tmp/qwp-framer-XXXXXX";
 static int dir_fd;
 static struct qwp_dict *dict;
 static struct qwp_cursors *cursors;
 static struct qwp_schema schema;
-static struct qwp_gather *gather;
+static struct qwp_framer *framer;
 static unsigned char *def_entry;
 static uint64_t random_state;
 
@@ -351,30 +351,30 @@ static uint64_t fsn;
 /* Builds one frame from what is published and checks it. Returns its rows. */
 static uint64_t build_frame(struct qwp_decoder *decoder, unsigned char *frame, size_t room)
 {
-    struct qwp_gather_fault fault;
-    qwp_gather_begin(gather, frame, room, framed);
+    struct qwp_framer_fault fault;
+    qwp_framer_begin(framer, frame, room, framed);
     bool full = false;
     for (uint32_t turn = roll(PRODUCERS), left = PRODUCERS; left > 0 && !full; turn++, left--) {
         struct qwp_source *source = producers[turn % PRODUCERS].source;
         enum qwp_result result = QWP_OK;
         while (result == QWP_OK) {
-            result = qwp_gather_take(gather, source, &fault);
+            result = qwp_framer_take(framer, source, &fault);
         }
         ck_assert_msg(result == QWP_AGAIN || result == QWP_LIMIT, "%s", fault.error.text);
         full = result == QWP_LIMIT;
     }
-    if (full && qwp_gather_rows(gather) == 0 && fault.bytes_needed > room) {
-        qwp_gather_abandon(gather);
+    if (full && qwp_framer_rows(framer) == 0 && fault.bytes_needed > room) {
+        qwp_framer_abandon(framer);
         for (int p = 0; p < PRODUCERS; p++) {
             qwp_source_untake(producers[p].source);
         }
         return build_frame(decoder, frame, FRAME_BYTES);
     }
-    ck_assert_uint_le(qwp_gather_bound(gather), room);
+    ck_assert_uint_le(qwp_framer_bound(framer), room);
     size_t len;
-    ck_assert_int_eq(qwp_gather_finish(gather, &len, &fault), QWP_OK);
+    ck_assert_int_eq(qwp_framer_finish(framer, &len, &fault), QWP_OK);
     ck_assert_uint_le(len, room);
-    framed = qwp_gather_framed_symbols(gather);
+    framed = qwp_framer_framed_symbols(framer);
     for (int p = 0; p < PRODUCERS; p++) {
         if (producers[p].source->in_frame) {
             qwp_source_stored(producers[p].source, fsn);
@@ -391,13 +391,13 @@ static void setup(void)
     ck_assert_int_eq(qwp_cursors_open(&cursors, &qwp_sys_real, dir_fd, "cursors", NULL), QWP_OK);
     ck_assert_int_eq(qwp_dict_create(&dict, 100000, 1 << 24, NULL), QWP_OK);
     ck_assert_int_eq(qwp_schema_init(&schema, 100), QWP_OK);
-    ck_assert_int_eq(qwp_gather_create(&gather, dict, NULL), QWP_OK);
+    ck_assert_int_eq(qwp_framer_create(&framer, dict, NULL), QWP_OK);
     def_entry = malloc(QWP_RING_DEF_BYTES_MAX);
     const struct qwp_ring_limits limits = {QWP_RING_DATA_BYTES_MAX, QWP_RING_DEFS_BYTES_MAX, NULL,
                                            0};
     for (int p = 0; p < PRODUCERS; p++) {
         struct qwp_error err;
-        const struct qwp_ring_options options = {.name = "gather", .data_bytes = 64 * 1024};
+        const struct qwp_ring_options options = {.name = "framer", .data_bytes = 64 * 1024};
         ck_assert_msg(qwp_ring_create(&producers[p].tx, dir_fd, &options, &err) == QWP_OK, "%s",
                       err.text);
         ck_assert_msg(qwp_source_open(&producers[p].source, dir_fd, producers[p].tx.file_name,
@@ -424,7 +424,7 @@ static void teardown(void)
     }
     qwp_cursors_close(cursors);
     unlinkat(dir_fd, "cursors", 0);
-    qwp_gather_destroy(gather);
+    qwp_framer_destroy(framer);
     qwp_schema_fini(&schema);
     qwp_dict_destroy(dict);
     free(def_entry);
@@ -435,7 +435,7 @@ static void teardown(void)
     rmdir(dir);
 }
 
-START_TEST(gather_random_rows_all_arrive_in_order)
+START_TEST(framer_random_rows_all_arrive_in_order)
 {
     random_state = (uint64_t)_i + 1;
     struct qwp_decoder decoder;
@@ -483,11 +483,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("gather");
-    TCase *tcase = tcase_create("gather");
+    Suite *suite = suite_create("framer");
+    TCase *tcase = tcase_create("framer");
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, gather_random_rows_all_arrive_in_order, 0, 12);
+    tcase_add_loop_test(tcase, framer_random_rows_all_arrive_in_order, 0, 12);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

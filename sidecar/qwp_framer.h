@@ -1,4 +1,4 @@
-/* qwp_gather: rows of many rings become one frame, block by block, with no buffer in between.
+/* qwp_framer: rows of many rings become one frame, block by block, with no buffer in between.
  *
  * Pass 1 indexes a unit of rows: everything that steers is copied once into private memory and
  * judged. Pass 2 encodes a table's rows when its block is full (QWP_GATHER_ROWS_MAX), when the rows
@@ -11,25 +11,25 @@
  * Threads: intake's.
  * Trust:   a fault names the guilty source and spoils the whole frame: abandon it, detach that
  * source, and build it again from the others. */
-#ifndef QWP_GATHER_H
-#define QWP_GATHER_H
+#ifndef QWP_FRAMER_H
+#define QWP_FRAMER_H
 
 #include "core/store/qwp_dict.h"
 #include "core/wire/qwp_encode.h"
 #include "sidecar/qwp_source.h"
 
-struct qwp_gather;
+struct qwp_framer;
 
-QWP_MUST_USE enum qwp_result qwp_gather_create(struct qwp_gather **out, struct qwp_dict *dict,
+QWP_MUST_USE enum qwp_result qwp_framer_create(struct qwp_framer **out, struct qwp_dict *dict,
                                                struct qwp_error *err);
-void qwp_gather_destroy(struct qwp_gather *gather);
+void qwp_framer_destroy(struct qwp_framer *framer);
 
 /* Begins a frame in `room` bytes at `at`. Symbols below `framed_symbols` stand in earlier frames.
  * When the new ones do not fit whole, the frame takes no rows: finish it and begin the next one. */
-void qwp_gather_begin(struct qwp_gather *gather, unsigned char *at, size_t room,
+void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
                       uint32_t framed_symbols);
 
-struct qwp_gather_fault {
+struct qwp_framer_fault {
     struct qwp_source *source; /* NULL: nobody's fault but a bound of ours */
     size_t bytes_needed;       /* with QWP_LIMIT on an empty frame: the room this unit wants */
     struct qwp_error error;
@@ -39,22 +39,22 @@ struct qwp_gather_fault {
  * does not fit any more, end the frame first (or, if the frame is empty, begin it with
  * fault->bytes_needed). QWP_CORRUPT: fault->source is faulty; QWP_NOMEM. After the last two the
  * frame must be abandoned. */
-QWP_MUST_USE enum qwp_result qwp_gather_take(struct qwp_gather *gather, struct qwp_source *source,
-                                             struct qwp_gather_fault *fault);
+QWP_MUST_USE enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *source,
+                                             struct qwp_framer_fault *fault);
 /* Ends the frame: encodes what is open and patches the header. *len is the message's length. A
  * frame that took no row carries the delta dictionary alone. */
-QWP_MUST_USE enum qwp_result qwp_gather_finish(struct qwp_gather *gather, size_t *len,
-                                               struct qwp_gather_fault *fault);
-void qwp_gather_abandon(struct qwp_gather *gather);
+QWP_MUST_USE enum qwp_result qwp_framer_finish(struct qwp_framer *framer, size_t *len,
+                                               struct qwp_framer_fault *fault);
+void qwp_framer_abandon(struct qwp_framer *framer);
 /* Tables of the finished frame, linked by frame_next, each with its frame_rows. */
-struct qwp_table *qwp_gather_tables(const struct qwp_gather *gather);
+struct qwp_table *qwp_framer_tables(const struct qwp_framer *framer);
 
-uint64_t qwp_gather_rows(const struct qwp_gather *gather); /* in the frame */
+uint64_t qwp_framer_rows(const struct qwp_framer *framer); /* in the frame */
 /* Encoded so far plus the bound of what is open. */
-size_t qwp_gather_bound(const struct qwp_gather *gather);
+size_t qwp_framer_bound(const struct qwp_framer *framer);
 /* How far the frame's room may have been written, for publish and abandon of the log. */
-size_t qwp_gather_touched(const struct qwp_gather *gather);
+size_t qwp_framer_touched(const struct qwp_framer *framer);
 /* First symbol id that is not in this frame or an earlier one. */
-uint32_t qwp_gather_framed_symbols(const struct qwp_gather *gather);
+uint32_t qwp_framer_framed_symbols(const struct qwp_framer *framer);
 
 #endif

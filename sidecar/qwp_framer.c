@@ -1,0 +1,534 @@
+#include "sidecar/qwp_framer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/qwp_assert.h"
+#include "core/wire/qwp_message.h"
+#include "core/wire/qwp_varint.h"
+#include "sidecar/qwp_row_index.h"
+
+enum {
+    ROWS_PENDING_MAX =
+        4096,           /* then everything open is encoded, so that its records are still cached */
+    BLOCKS_MAX = 60000, /* the header counts them in 16 bits */
+};
+
+struct qwp_framer {
+    struct qwp_dict *dict;
+
+    struct qwp_row_index index;
+    struct qwp_table *open_tables;
+    struct qwp_table *frame_tables; /* with rows in closed blocks */
+    size_t open_bound;
+    uint64_t stamp; /* of blocks, units and flushes: each takes a new number */
+
+    /* the frame */
+    unsigned char *frame;
+    size_t room;
+    size_t len;     /* header, delta and closed blocks; QWP_HEADER_BYTES at first */
+    size_t touched; /* how far the frame's room may have been written */
+    uint32_t block_count;
+    uint64_t frame_rows;
+    uint32_t delta_start, delta_end; /* delta_end moves until the delta is written */
+    size_t delta_bytes;              /* while it is not written */
+    bool delta_written;
+    bool delta_alone; /* no rows: the delta did not fit whole */
+
+    /* scratch */
+    struct qwp_arena flush;
+    struct qwp_run runs[QWP_GATHER_ROWS_MAX];
+    const unsigned char *records[QWP_GATHER_ROWS_MAX];
+    const uint64_t *row_steering[QWP_GATHER_ROWS_MAX];
+    struct qwp_source *row_source[QWP_GATHER_ROWS_MAX];
+    struct qwp_encoder encoder;
+};
+
+enum qwp_result qwp_framer_create(struct qwp_framer **out, struct qwp_dict *dict,
+                                  struct qwp_error *err)
+{
+    struct qwp_framer *framer = calloc(1, sizeof *framer);
+    if (framer == NULL || qwp_row_index_init(&framer->index, dict) != QWP_OK) {
+        free(framer);
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory for the row index");
+    }
+    framer->dict = dict;
+    *out = framer;
+    return QWP_OK;
+}
+
+void qwp_framer_destroy(struct qwp_framer *framer)
+{
+    if (framer == NULL) {
+        return;
+    }
+    qwp_row_index_fini(&framer->index);
+    qwp_arena_fini(&framer->flush);
+    free(framer);
+}
+
+static void frame_tables_reset(struct qwp_framer *framer)
+{
+    for (struct qwp_table *table = framer->frame_tables; table != NULL; table = table->frame_next) {
+        table->frame_rows = 0;
+    }
+    framer->frame_tables = NULL;
+}
+
+static void delta_measure(struct qwp_framer *framer)
+{
+    framer->delta_bytes = qwp_delta_size(
+        framer->delta_start, framer->delta_end - framer->delta_start, qwp_dict_text, framer->dict);
+}
+
+/* More new symbols than one frame holds: this one carries as many as fit and no rows. */
+static void delta_cut(struct qwp_framer *framer)
+{
+    size_t bytes = QWP_HEADER_BYTES + 2 * (size_t)QWP_VARINT_BYTES_MAX;
+    uint32_t end = framer->delta_start;
+    while (end < framer->delta_end) {
+        bytes += qwp_dict_text(framer->dict, end).len + QWP_VARINT_BYTES_MAX;
+        if (bytes > framer->room) {
+            break;
+        }
+        end++;
+    }
+    framer->delta_end = end;
+    framer->delta_alone = true;
+    delta_measure(framer);
+}
+
+void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
+                      uint32_t framed_symbols)
+{
+    framer->frame = at;
+    framer->room = room;
+    framer->len = QWP_HEADER_BYTES;
+    framer->touched = 0;
+    framer->block_count = 0;
+    framer->frame_rows = 0;
+    framer->delta_start = framed_symbols;
+    framer->delta_end = qwp_dict_count(framer->dict);
+    framer->delta_written = false;
+    framer->delta_alone = false;
+    frame_tables_reset(framer);
+    delta_measure(framer);
+    if (framer->len + framer->delta_bytes > room) {
+        delta_cut(framer);
+    }
+}
+
+void qwp_framer_abandon(struct qwp_framer *framer)
+{
+    for (struct qwp_table *table = framer->open_tables; table != NULL; table = table->open_next) {
+        table->open_count = 0;
+    }
+    framer->open_tables = NULL;
+    framer->open_bound = 0;
+    qwp_row_index_reset(&framer->index);
+}
+
+struct qwp_table *qwp_framer_tables(const struct qwp_framer *framer)
+{
+    return framer->frame_tables;
+}
+
+uint64_t qwp_framer_rows(const struct qwp_framer *framer)
+{
+    return framer->frame_rows;
+}
+
+size_t qwp_framer_bound(const struct qwp_framer *framer)
+{
+    return framer->len + framer->delta_bytes + framer->open_bound;
+}
+
+size_t qwp_framer_touched(const struct qwp_framer *framer)
+{
+    return framer->touched;
+}
+
+uint32_t qwp_framer_framed_symbols(const struct qwp_framer *framer)
+{
+    return framer->delta_end;
+}
+
+/* ---- pass 2: a block ---- */
+
+static void delta_write(struct qwp_framer *framer)
+{
+    if (framer->delta_written) {
+        return;
+    }
+    qwp_message_begin(framer->frame, QWP_FLAG_GORILLA | QWP_FLAG_DELTA_DICT);
+    unsigned char *end =
+        qwp_delta_put(framer->frame + QWP_HEADER_BYTES, framer->delta_start,
+                      framer->delta_end - framer->delta_start, qwp_dict_text, framer->dict);
+    framer->len = (size_t)(end - framer->frame);
+    framer->touched = framer->len;
+    framer->delta_bytes = 0;
+    framer->delta_written = true;
+}
+
+/* Where each column of a block of several shapes lies in one of them. */
+static const uint16_t *field_map(struct qwp_framer *framer, struct qwp_known_shape *known,
+                                 const uint32_t *group_columns, uint32_t count, uint64_t stamp)
+{
+    if (known->map_stamp == stamp) {
+        return known->field_map;
+    }
+    uint16_t *map = qwp_arena_take(&framer->flush, count * sizeof *map);
+    uint16_t *by_group =
+        qwp_arena_take(&framer->flush, known->group->column_count * sizeof *by_group);
+    if (map == NULL || by_group == NULL) {
+        return NULL;
+    }
+    memset(by_group, 0xff, known->group->column_count * sizeof *by_group); /* QWP_NO_FIELD */
+    for (uint16_t i = 0; i < known->shape->column_count; i++) {
+        by_group[known->group_column[i]] = i;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        map[i] = by_group[group_columns[i]];
+    }
+    known->map_stamp = stamp;
+    known->field_map = map;
+    return map;
+}
+
+/* The union of the columns that the block's rows have. */
+static bool block_columns(struct qwp_framer *framer, const struct qwp_table *table,
+                          struct qwp_block *block, const uint32_t **group_columns)
+{
+    if (table->open_shape != NULL) {
+        block->columns = table->open_shape->block_columns;
+        block->column_count = table->open_shape->shape->column_count;
+        *group_columns = NULL;
+        return true;
+    }
+    const struct qwp_group *group = table->open_group;
+    struct qwp_block_column *columns =
+        qwp_arena_take(&framer->flush, table->open_columns * sizeof *columns);
+    uint32_t *indexes = qwp_arena_take(&framer->flush, table->open_columns * sizeof *indexes);
+    if (columns == NULL || indexes == NULL) {
+        return false;
+    }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < group->column_count; i++) {
+        if (group->columns[i].block_stamp == table->open_stamp) {
+            columns[n] = group->columns[i].column;
+            indexes[n++] = i;
+        }
+    }
+    QWP_ASSERT(n == table->open_columns);
+    block->columns = columns;
+    block->column_count = n;
+    *group_columns = indexes;
+    return true;
+}
+
+static bool run_begin(struct qwp_framer *framer, const struct qwp_table *table,
+                      const struct qwp_row *row, const uint32_t *group_columns,
+                      uint32_t column_count, uint64_t stamp, struct qwp_run *run)
+{
+    const uint16_t *map = table->open_shape != NULL
+                              ? row->known->identity
+                              : field_map(framer, row->known, group_columns, column_count, stamp);
+    *run = (struct qwp_run){
+        .shape = row->known->shape,
+        .field_of_column = map,
+        .symbol_codes = row->source->symbol_codes,
+        .symbol_count = row->source->symbol_count,
+        .null_any = qwp_no_nulls,
+        .has_parts = (row->flags & QWP_ROW_PARTS) != 0,
+        .has_symbol_text = (row->flags & QWP_ROW_SYMBOL_TEXT) != 0,
+    };
+    return map != NULL;
+}
+
+static bool run_add_nulls(struct qwp_framer *framer, struct qwp_run *run, const uint64_t *words)
+{
+    if (run->null_any == qwp_no_nulls) {
+        uint64_t *any = qwp_arena_take(&framer->flush, run->shape->null_words * sizeof *any);
+        if (any == NULL) {
+            return false;
+        }
+        memset(any, 0, run->shape->null_words * sizeof *any);
+        run->null_any = any;
+    }
+    uint64_t *any = (uint64_t *)run->null_any;
+    for (uint32_t w = 0; w < run->shape->null_words; w++) {
+        any[w] |= words[w];
+    }
+    return true;
+}
+
+/* Lays the rows of the table out for the encoder. False: no memory. */
+static bool block_fill(struct qwp_framer *framer, struct qwp_table *table, struct qwp_block *block)
+{
+    const uint64_t stamp = ++framer->stamp;
+    const uint32_t *group_columns;
+    if (!block_columns(framer, table, block, &group_columns)) {
+        return false;
+    }
+    const struct qwp_row *first = NULL;
+    uint32_t index = table->open_first;
+    for (uint32_t i = 0; i < table->open_count; i++) {
+        const struct qwp_row *row = &framer->index.rows[index];
+        struct qwp_run *run = &framer->runs[block->run_count];
+        if (first == NULL || row->known != first->known || row->source != first->source ||
+            ((row->flags ^ first->flags) & (QWP_ROW_PARTS | QWP_ROW_SYMBOL_TEXT)) != 0) {
+            if (!run_begin(framer, table, row, group_columns, block->column_count, stamp, run)) {
+                return false;
+            }
+            block->run_count++;
+            first = row;
+        } else {
+            run--;
+        }
+        run->row_count++;
+        if ((row->flags & QWP_ROW_NULLS) != 0 && !run_add_nulls(framer, run, row->steering)) {
+            return false;
+        }
+        framer->records[i] = row->record;
+        framer->row_steering[i] = row->steering;
+        framer->row_source[i] = row->source;
+        index = row->next;
+    }
+    return true;
+}
+
+static size_t table_bound(const struct qwp_table *table)
+{
+    return table->open_header_bound + (size_t)table->open_columns * ((table->open_count + 7) / 8) +
+           table->open_value_bytes;
+}
+
+/* Encodes the open block of the table behind the frame. The table stays in the list of open ones.
+ */
+static enum qwp_result block_flush(struct qwp_framer *framer, struct qwp_table *table,
+                                   struct qwp_framer_fault *fault)
+{
+    delta_write(framer);
+    struct qwp_block block = {
+        .table = table->name,
+        .designated_type = table->open_group->designated_type,
+        .runs = framer->runs,
+        .records = framer->records,
+        .steering = framer->row_steering,
+        .row_count = table->open_count,
+    };
+    qwp_arena_reset(&framer->flush);
+    if (!block_fill(framer, table, &block)) {
+        return qwp_fail(&fault->error, QWP_NOMEM, 0, "no memory to lay out a block");
+    }
+    const size_t bound = table_bound(table);
+    QWP_ASSERT(framer->len + bound <= framer->room);
+    if (framer->len + bound > framer->touched) {
+        framer->touched = framer->len + bound;
+    }
+    struct qwp_encoded done;
+    const enum qwp_result result = qwp_block_encode(&framer->encoder, &block, QWP_ENCODE_GORILLA,
+                                                    framer->frame + framer->len, &done);
+    if (result != QWP_OK) {
+        const struct qwp_encode_fault bad = done.fault;
+        const bool is_time = bad.column == block.column_count;
+        const struct qwp_name column = is_time ? (struct qwp_name){"designated timestamp", 20}
+                                               : block.columns[bad.column].name;
+        fault->source = framer->row_source[bad.row];
+        return qwp_fail(&fault->error, QWP_CORRUPT, 0, "table '%.*s', column '%.*s': %s",
+                        (int)table->name.len, table->name.text, (int)column.len, column.text,
+                        bad.what);
+    }
+    QWP_ASSERT(done.len <= bound);
+    framer->len += done.len;
+    framer->block_count += done.table_count;
+    framer->open_bound -= bound;
+    if (table->frame_rows == 0) {
+        table->frame_next = framer->frame_tables;
+        framer->frame_tables = table;
+    }
+    table->frame_rows += table->open_count;
+    table->open_count = 0;
+    return QWP_OK;
+}
+
+static enum qwp_result flush_all(struct qwp_framer *framer, struct qwp_framer_fault *fault)
+{
+    for (struct qwp_table *table = framer->open_tables; table != NULL; table = table->open_next) {
+        if (table->open_count > 0) {
+            const enum qwp_result result = block_flush(framer, table, fault);
+            if (result != QWP_OK) {
+                return result;
+            }
+        }
+        table->open_stamp = 0;
+    }
+    framer->open_tables = NULL;
+    qwp_row_index_reset(&framer->index);
+    return QWP_OK;
+}
+
+/* Upper bound of what the row adds to the frame, given what is open and the unit's rows before it.
+ */
+static size_t row_cost(const struct qwp_row *row, uint64_t unit_stamp)
+{
+    struct qwp_known_shape *known = row->known;
+    struct qwp_table *table = known->table;
+    const size_t columns = known->shape->column_count;
+    const size_t values = known->value_bytes + row->part_bytes + columns;
+    const bool seen = table->unit_stamp == unit_stamp && table->unit_shape == known;
+    table->unit_stamp = unit_stamp;
+    table->unit_shape = known;
+    if (seen || (table->open_count > 0 && table->open_shape == known &&
+                 table->open_count < QWP_GATHER_ROWS_MAX)) {
+        return values;
+    }
+    /* A new block, or new columns for the rows that are in the open one. */
+    return values + known->header_bound + columns * (QWP_GATHER_ROWS_MAX / 8);
+}
+
+static void block_open(struct qwp_framer *framer, struct qwp_table *table,
+                       struct qwp_known_shape *known)
+{
+    if (table->open_stamp == 0) {
+        table->open_next = framer->open_tables;
+        framer->open_tables = table;
+    }
+    table->open_stamp = ++framer->stamp;
+    table->open_group = known->group;
+    table->open_shape = known;
+    table->open_columns = known->shape->column_count;
+    table->open_header_bound = known->header_bound;
+    table->open_value_bytes = 0;
+}
+
+/* A second shape joins the block: from now on its columns are the union. */
+static void block_widen(struct qwp_table *table, struct qwp_known_shape *known)
+{
+    struct qwp_group_column *columns = table->open_group->columns;
+    if (table->open_shape != NULL) {
+        const struct qwp_known_shape *before = table->open_shape;
+        for (uint32_t i = 0; i < before->shape->column_count; i++) {
+            columns[before->group_column[i]].block_stamp = table->open_stamp;
+        }
+        table->open_shape = NULL;
+    }
+    for (uint32_t i = 0; i < known->shape->column_count; i++) {
+        struct qwp_group_column *column = &columns[known->group_column[i]];
+        if (column->block_stamp != table->open_stamp) {
+            column->block_stamp = table->open_stamp;
+            table->open_columns++;
+            table->open_header_bound += column->header_bound;
+        }
+    }
+}
+
+/* Puts a staged row into its table's block. */
+static enum qwp_result row_link(struct qwp_framer *framer, uint32_t index,
+                                struct qwp_framer_fault *fault)
+{
+    struct qwp_row *row = &framer->index.rows[index];
+    struct qwp_known_shape *known = row->known;
+    struct qwp_table *table = known->table;
+    if (table->open_count == QWP_GATHER_ROWS_MAX ||
+        (table->open_count > 0 && table->open_group != known->group)) {
+        const enum qwp_result result = block_flush(framer, table, fault);
+        if (result != QWP_OK) {
+            return result;
+        }
+    }
+    const size_t before = table->open_count > 0 ? table_bound(table) : 0;
+    if (table->open_count == 0) {
+        block_open(framer, table, known);
+        table->open_first = index;
+    } else {
+        if (table->open_shape != known) {
+            block_widen(table, known);
+        }
+        framer->index.rows[table->open_last].next = index;
+    }
+    table->open_last = index;
+    table->open_count++;
+    table->open_value_bytes += known->value_bytes + row->part_bytes;
+    framer->open_bound += table_bound(table) - before;
+    return QWP_OK;
+}
+
+/* Whether the staged rows fit the frame; sets fault->bytes_needed when not. */
+static bool unit_fits(struct qwp_framer *framer, uint32_t first, struct qwp_framer_fault *fault)
+{
+    const uint64_t unit_stamp = ++framer->stamp;
+    size_t cost = 0;
+    for (uint32_t i = first; i < framer->index.count; i++) {
+        cost += row_cost(&framer->index.rows[i], unit_stamp);
+    }
+    const size_t needed = qwp_framer_bound(framer) + cost;
+    fault->bytes_needed = needed;
+    return needed <= framer->room && framer->block_count < BLOCKS_MAX;
+}
+
+/* New symbols (from texts in rows) can join the delta until it is written. */
+static bool delta_extend(struct qwp_framer *framer)
+{
+    const uint32_t count = qwp_dict_count(framer->dict);
+    if (count == framer->delta_end) {
+        return true;
+    }
+    if (framer->delta_written) {
+        return false;
+    }
+    framer->delta_bytes +=
+        qwp_delta_size(framer->delta_end, count - framer->delta_end, qwp_dict_text, framer->dict);
+    framer->delta_end = count;
+    return true;
+}
+
+enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *source,
+                                struct qwp_framer_fault *fault)
+{
+    *fault = (struct qwp_framer_fault){0};
+    if (framer->index.count >= ROWS_PENDING_MAX) {
+        const enum qwp_result result = flush_all(framer, fault);
+        if (result != QWP_OK) {
+            return result;
+        }
+    }
+    if (framer->delta_alone) {
+        return QWP_LIMIT;
+    }
+    const uint32_t first = framer->index.count;
+    uint64_t end = source->taken_pos;
+    enum qwp_result result = qwp_row_index_unit(&framer->index, source, &end, &fault->error);
+    if (result != QWP_OK) {
+        framer->index.count = first;
+        fault->source = source;
+        return result;
+    }
+    if (!delta_extend(framer) || !unit_fits(framer, first, fault)) {
+        framer->index.count = first;
+        return QWP_LIMIT;
+    }
+    for (uint32_t i = first; i < framer->index.count && result == QWP_OK; i++) {
+        result = row_link(framer, i, fault);
+    }
+    const uint32_t rows = framer->index.count - first;
+    framer->frame_rows += rows;
+    source->taken_pos = end;
+    source->taken_rows += rows;
+    source->in_frame = true;
+    return result;
+}
+
+enum qwp_result qwp_framer_finish(struct qwp_framer *framer, size_t *len,
+                                  struct qwp_framer_fault *fault)
+{
+    *fault = (struct qwp_framer_fault){0};
+    delta_write(framer);
+    const enum qwp_result result = flush_all(framer, fault);
+    if (result != QWP_OK) {
+        return result;
+    }
+    qwp_message_finish(framer->frame, (uint16_t)framer->block_count, framer->len);
+    *len = framer->len;
+    return QWP_OK;
+}

@@ -1,0 +1,236 @@
+#include "sidecar/qwp_row_index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/qwp_bytes.h"
+#include "core/qwp_record_layout.h"
+#include "core/wire/qwp_encode.h"
+#include "core/wire/qwp_names.h"
+
+enum { ROWS_CAPACITY_MIN = 8192 };
+
+const uint64_t qwp_no_nulls[(QWP_COLUMNS_MAX + 63) / 64];
+
+enum qwp_result qwp_row_index_init(struct qwp_row_index *index, struct qwp_dict *dict)
+{
+    *index = (struct qwp_row_index){.dict = dict, .capacity = ROWS_CAPACITY_MIN};
+    index->rows = malloc(index->capacity * sizeof *index->rows);
+    return index->rows != NULL ? QWP_OK : QWP_NOMEM;
+}
+
+void qwp_row_index_fini(struct qwp_row_index *index)
+{
+    qwp_arena_fini(&index->steering);
+    free(index->rows);
+    free(index->text);
+}
+
+void qwp_row_index_reset(struct qwp_row_index *index)
+{
+    index->count = 0;
+    qwp_arena_reset(&index->steering);
+}
+
+static struct qwp_row *row_add(struct qwp_row_index *index)
+{
+    if (index->count == index->capacity) {
+        const uint32_t capacity = index->capacity * 2;
+        struct qwp_row *rows = realloc(index->rows, capacity * sizeof *rows);
+        if (rows == NULL) {
+            return NULL;
+        }
+        index->rows = rows;
+        index->capacity = capacity;
+    }
+    return &index->rows[index->count++];
+}
+
+/* Copies a symbol out of the ring, then judges and interns the copy. */
+static enum qwp_result text_intern(struct qwp_row_index *index, const unsigned char *text,
+                                   uint32_t len, uint32_t *code, struct qwp_error *err)
+{
+    if (len > index->text_capacity) {
+        char *grown = realloc(index->text, len);
+        if (grown == NULL) {
+            return qwp_fail(err, QWP_NOMEM, 0, "no memory for a symbol of %u bytes", len);
+        }
+        index->text = grown;
+        index->text_capacity = len;
+    }
+    if (len > 0) {
+        memcpy(index->text, text, len);
+    }
+    if (!qwp_utf8_valid(index->text, len)) {
+        return qwp_fail(err, QWP_CORRUPT, 0, "a symbol is not valid UTF-8");
+    }
+    uint32_t id;
+    if (qwp_dict_intern(index->dict, index->text, len, &id) != QWP_OK) {
+        return qwp_fail(err, QWP_NOMEM, 0, "the symbol dictionary is full (%u symbols)",
+                        qwp_dict_count(index->dict));
+    }
+    *code = qwp_symbol_code(id);
+    return QWP_OK;
+}
+
+/* Reads the lengths of the variable parts once, checks that they lie in the record, resolves texts.
+ */
+static enum qwp_result parts_index(struct qwp_row_index *index, const struct qwp_row *row,
+                                   uint32_t size_bytes, uint32_t *ends, uint32_t *codes,
+                                   struct qwp_error *err)
+{
+    const struct qwp_shape *shape = row->known->shape;
+    uint64_t end = shape->fixed_bytes;
+    for (uint32_t v = 0; v < shape->var_count; v++) {
+        const uint16_t c = row->known->var_column[v];
+        const struct qwp_shape_column *column = &shape->columns[c];
+        const bool null = (row->steering[c / 64] >> (c % 64) & 1) != 0;
+        const uint32_t field = null ? 0 : qwp_load_u32(row->record + column->off);
+        const bool symbol = column->type == QWP_TYPE_SYMBOL;
+        const bool text = symbol && codes != NULL && (field & QWP_SYMBOL_TEXT) != 0;
+        const uint32_t len = text ? field & ~QWP_SYMBOL_TEXT : symbol ? 0 : field;
+        const uint64_t begin = end;
+        end += len;
+        if (end > size_bytes) {
+            return qwp_fail(err, QWP_CORRUPT, 0,
+                            "table '%.*s', column '%.*s': a length of %u bytes passes the record's "
+                            "end",
+                            (int)shape->table.len, shape->table.text, (int)column->name.len,
+                            column->name.text, len);
+        }
+        ends[v] = (uint32_t)end;
+        if (codes == NULL || !symbol) {
+            continue;
+        }
+        codes[v] = 0;
+        if (text) {
+            const enum qwp_result result =
+                text_intern(index, row->record + begin, len, &codes[v], err);
+            if (result != QWP_OK) {
+                return result;
+            }
+        } else if (!null) {
+            if (field >= row->source->symbol_count) {
+                return qwp_fail(err, QWP_CORRUPT, 0, "symbol %u of %u defined ones", field,
+                                row->source->symbol_count);
+            }
+            codes[v] = row->source->symbol_codes[field];
+        }
+    }
+    return QWP_OK;
+}
+
+/* Gives the row its steering. */
+static enum qwp_result row_steer(struct qwp_row_index *index, struct qwp_row *row,
+                                 uint32_t size_bytes, struct qwp_error *err)
+{
+    const struct qwp_shape *shape = row->known->shape;
+    const uint32_t words = shape->null_words;
+    uint64_t any = 0;
+    uint64_t first = 0;
+    for (uint32_t w = 0; w < words; w++) {
+        const uint64_t word = qwp_load_u64(row->record + QWP_RECORD_HEADER_BYTES + 8 * w);
+        first = w == 0 ? word : first;
+        any |= word;
+    }
+    const bool has_parts = row->known->text_count > 0 || (row->flags & QWP_ROW_SYMBOL_TEXT) != 0;
+    row->part_bytes = 0;
+    if (any == 0 && !has_parts) {
+        row->steering = qwp_no_nulls;
+        return QWP_OK;
+    }
+    const size_t part_words = has_parts ? (shape->var_count + 1u) / 2 : 0;
+    const size_t code_words = (row->flags & QWP_ROW_SYMBOL_TEXT) != 0 ? part_words : 0;
+    uint64_t *steering = qwp_arena_take(&index->steering, (words + part_words + code_words) * 8);
+    if (steering == NULL) {
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory for the row index");
+    }
+    row->steering = steering;
+    if (words > 0) {
+        steering[0] = first;
+    }
+    for (uint32_t w = 1; w < words; w++) {
+        steering[w] = qwp_load_u64(row->record + QWP_RECORD_HEADER_BYTES + 8 * w);
+        any |= steering[w];
+    }
+    row->flags |= any != 0 ? QWP_ROW_NULLS : 0;
+    if (!has_parts) {
+        return QWP_OK;
+    }
+    row->flags |= QWP_ROW_PARTS;
+    uint32_t *ends = (uint32_t *)(steering + words);
+    uint32_t *codes = code_words > 0 ? (uint32_t *)(steering + words + part_words) : NULL;
+    const enum qwp_result result = parts_index(index, row, size_bytes, ends, codes, err);
+    if (result == QWP_OK && shape->var_count > 0) {
+        row->part_bytes = ends[shape->var_count - 1] - shape->fixed_bytes;
+    }
+    return result;
+}
+
+/* Indexes the record at `record`, of which `left` bytes are published. */
+static enum qwp_result record_stage(struct qwp_row_index *index, struct qwp_source *source,
+                                    const unsigned char *record, uint64_t left,
+                                    struct qwp_record_header *header, struct qwp_error *err)
+{
+    /* One load: the producer may change the record under us. */
+    const uint64_t word = qwp_load_u64(record);
+    memcpy(header, &word, sizeof *header);
+    if (header->size_bytes < QWP_RECORD_HEADER_BYTES || header->size_bytes > left ||
+        header->size_bytes % QWP_RECORD_ALIGN != 0) {
+        return qwp_fail(err, QWP_CORRUPT, 0, "a record of %u bytes with %llu published",
+                        header->size_bytes, (unsigned long long)left);
+    }
+    if (header->kind == QWP_RECORD_PAD) {
+        return QWP_OK;
+    }
+    if (header->kind != QWP_RECORD_ROW) {
+        return qwp_fail(err, QWP_CORRUPT, 0, "a record of kind %u", header->kind);
+    }
+    if (header->shape >= source->shape_count) {
+        return qwp_fail(err, QWP_CORRUPT, 0, "a row of shape %u, of %u defined ones", header->shape,
+                        source->shape_count);
+    }
+    struct qwp_known_shape *known = source->shapes[header->shape];
+    if (header->size_bytes < known->shape->fixed_bytes) {
+        return qwp_fail(err, QWP_CORRUPT, 0, "a row of %u bytes, its shape has %u",
+                        header->size_bytes, known->shape->fixed_bytes);
+    }
+    struct qwp_row *row = row_add(index);
+    if (row == NULL) {
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory for the row index");
+    }
+    row->record = record;
+    row->known = known;
+    row->source = source;
+    row->flags = (header->flags & QWP_RECORD_SYMBOL_TEXT) != 0 ? QWP_ROW_SYMBOL_TEXT : 0;
+    return row_steer(index, row, header->size_bytes, err);
+}
+
+/* Indexes the rows of the next unit; *end is the position behind it. */
+enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_source *source,
+                                   uint64_t *end, struct qwp_error *err)
+{
+    const struct qwp_ring_rx *rx = &source->rx;
+    uint64_t pos = source->taken_pos;
+    struct qwp_record_header header;
+    do {
+        const uint64_t left = rx->tail_seen_pos - pos;
+        if (left < QWP_RECORD_HEADER_BYTES) {
+            return pos == source->taken_pos
+                       ? QWP_AGAIN
+                       : qwp_fail(err, QWP_CORRUPT, 0, "a unit ends behind what is published");
+        }
+        const enum qwp_result result =
+            record_stage(index, source, rx->data + (pos & rx->data_mask), left, &header, err);
+        if (result != QWP_OK) {
+            return result;
+        }
+        pos += header.size_bytes;
+        if (pos - source->taken_pos > rx->unit_bytes_max) {
+            return qwp_fail(err, QWP_CORRUPT, 0, "a unit of more than %u bytes",
+                            rx->unit_bytes_max);
+        }
+    } while ((header.flags & QWP_RECORD_MORE) != 0);
+    *end = pos;
+    return QWP_OK;
+}

@@ -1,0 +1,53 @@
+/* qwp_row_index: pass 1 over the records: what steers is copied once, judged, and kept in private
+ * memory.
+ *
+ * Two reads of a ring's byte are two different bytes, so everything that decides where the encoder
+ * reads or how much it writes - sizes, shapes, null words, lengths - is taken from here afterwards,
+ * never from the record again.
+ *
+ * Threads: intake's.
+ * Trust:   records are another process's; the first thing wrong with one is an error that says
+ * what. */
+#ifndef QWP_ROW_INDEX_H
+#define QWP_ROW_INDEX_H
+
+#include "core/store/qwp_dict.h"
+#include "sidecar/qwp_arena.h"
+#include "sidecar/qwp_source.h"
+
+enum { QWP_ROW_NULLS = 1, QWP_ROW_PARTS = 2, QWP_ROW_SYMBOL_TEXT = 4 };
+
+struct qwp_row {
+    const unsigned char *record; /* in the ring: untrusted */
+    const uint64_t *steering;    /* ours: see struct qwp_run */
+    struct qwp_known_shape *known;
+    struct qwp_source *source;
+    uint32_t part_bytes; /* its variable parts together */
+    uint32_t next;       /* row of the same table, for whoever links them */
+    uint32_t flags;      /* QWP_ROW_* */
+};
+
+struct qwp_row_index {
+    struct qwp_dict *dict; /* where texts in rows are interned */
+    struct qwp_row *rows;
+    uint32_t count, capacity;
+    struct qwp_arena steering;
+    char *text; /* a symbol on its way into the dictionary */
+    size_t text_capacity;
+};
+
+/* Steering and null union of rows without nulls. */
+extern const uint64_t qwp_no_nulls[(QWP_COLUMNS_MAX + 63) / 64];
+
+QWP_MUST_USE enum qwp_result qwp_row_index_init(struct qwp_row_index *index, struct qwp_dict *dict);
+void qwp_row_index_fini(struct qwp_row_index *index);
+void qwp_row_index_reset(struct qwp_row_index *index);
+
+/* Adds the rows of the next unit of `source` below its tail_seen_pos; *end is the position behind
+ * it. QWP_AGAIN: there is none; QWP_CORRUPT: the source is at fault; QWP_NOMEM. On failure the
+ * caller cuts count back to what it was. */
+QWP_MUST_USE enum qwp_result qwp_row_index_unit(struct qwp_row_index *index,
+                                                struct qwp_source *source, uint64_t *end,
+                                                struct qwp_error *err);
+
+#endif
