@@ -129,24 +129,41 @@ uint32_t qwp_layout_var_offset(const struct qwp_layout *layout)
     return layout->fixed_bytes;
 }
 
+/* There is room. */
+static inline void *reserve(struct qwp_producer *p, const struct qwp_layout *layout, uint64_t bytes)
+{
+    unsigned char *at = qwp_room_at(p);
+    qwp_store_u64(at, layout->head);
+    p->reserved = layout;
+    p->reserved_bytes = (uint32_t)bytes;
+    return at;
+}
+
+static __attribute__((noinline)) enum qwp_result
+reserve_slow(struct qwp_producer *p, const struct qwp_layout *layout, uint64_t bytes, void **row)
+{
+    p->reserved = NULL;
+    const enum qwp_result result =
+        qwp_room_is_known(p, bytes) ? QWP_OK : qwp_room_get(p, bytes, NULL);
+    if (result == QWP_OK) {
+        unsigned char *at = reserve(p, layout, bytes);
+        memset(at + QWP_RECORD_HEADER_BYTES, 0, layout->null_words * sizeof(uint64_t));
+        *row = at;
+    }
+    return result;
+}
+
 enum qwp_result qwp_row_reserve(struct qwp_producer *producer, const struct qwp_layout *layout,
                                 uint32_t var_bytes, void **row)
 {
     qwp_row_forget(&producer->row);
-    producer->reserved = NULL;
     const uint64_t bytes =
         qwp_round_up((uint64_t)layout->fixed_bytes + var_bytes, QWP_RECORD_ALIGN);
-    unsigned char *at;
-    const enum qwp_result result = qwp_room(producer, bytes, &at, NULL);
-    if (QWP_UNLIKELY(result != QWP_OK)) {
-        return result;
+    if (QWP_UNLIKELY(!qwp_room_is_known(producer, bytes) || layout->null_words != 1)) {
+        return reserve_slow(producer, layout, bytes, row);
     }
-    qwp_store_u64(at, layout->head);
-    for (uint32_t w = 0; w < layout->null_words; w++) {
-        qwp_store_u64(at + QWP_RECORD_HEADER_BYTES + w * 8, 0);
-    }
-    producer->reserved = layout;
-    producer->reserved_bytes = (uint32_t)bytes;
+    unsigned char *at = reserve(producer, layout, bytes);
+    qwp_store_u64(at + QWP_RECORD_HEADER_BYTES, 0);
     *row = at;
     return QWP_OK;
 }
@@ -164,7 +181,7 @@ enum qwp_result qwp_row_publish(struct qwp_producer *producer)
         return publish_fail(producer);
     }
     producer->reserved = NULL;
-    unsigned char *at = producer->ring.data + (producer->ring.write_pos & producer->ring.data_mask);
+    unsigned char *at = qwp_room_at(producer);
     /* Without a timestamp this is the record's first word, and every word is in range. */
     if (QWP_UNLIKELY(qwp_load_u64(at + layout->at_off) > layout->at_max)) {
         return QWP_INVALID;

@@ -299,8 +299,7 @@ static void drop(struct qwp_producer *p)
     atomic_store_explicit(&p->ring.header->rows_dropped, p->rows_dropped, memory_order_relaxed);
 }
 
-enum qwp_result qwp_room_slow(struct qwp_producer *producer, uint64_t bytes, unsigned char **at,
-                              struct qwp_error *err)
+enum qwp_result qwp_room_get(struct qwp_producer *producer, uint64_t bytes, struct qwp_error *err)
 {
     const enum qwp_result open = qwp_producer_check_open(producer, err);
     if (open != QWP_OK) {
@@ -331,7 +330,6 @@ enum qwp_result qwp_room_slow(struct qwp_producer *producer, uint64_t bytes, uns
         return still_full(producer,
                           producer->on_full == QWP_FULL_WAIT ? producer->full_wait_ns_max : 0, err);
     }
-    *at = producer->ring.data + (producer->ring.write_pos & producer->ring.data_mask);
     return QWP_OK;
 }
 

@@ -2,7 +2,9 @@
  *
  *   qwp_producer.c   open, close, fork, room in the ring, what the sidecar says
  *   qwp_table.c      tables, their columns and shapes; symbols
- *   qwp_row.c        rows column by column
+ *   qwp_row.c        rows column by column: begin and end
+ *   qwp_row_take.c   which column may be set, and what is wrong when it may not
+ *   qwp_row_set.c    the setters
  *   qwp_layout.c     rows at known places
  *   qwp_unit.c       several rows as one
  *   qwp_progress.c   stored, acked
@@ -24,6 +26,7 @@
 
 #include "clients/c/qwp.h"
 #include "clients/c/qwp_name_map.h"
+#include "clients/c/qwp_row.h"
 #include "clients/c/qwp_symbols.h"
 #include "core/qwp_bytes.h"
 #include "core/qwp_record_layout.h"
@@ -31,73 +34,21 @@
 #include "ipc/qwp_bell.h"
 #include "ipc/qwp_ring.h"
 
-#define QWP_LIKELY(condition)   __builtin_expect(!!(condition), 1)
-#define QWP_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
-
-enum { QWP_NULL_WORDS_MAX = QWP_COLUMNS_MAX / 64 };
 enum { QWP_AT_COUNT = 4 }; /* indexed by enum qwp_at */
-
-/* What a setter needs to know of a column; small, as many tables may be written in turn. */
-struct qwp_row_column {
-    uint32_t off;
-    uint16_t var_index;
-    uint16_t parameter;
-};
 
 struct qwp_table {
     struct qwp_producer *producer;
-    struct qwp_shape *shape; /* the columns so far, with a designated timestamp */
-    struct qwp_row_column *columns;
-    uint8_t *types; /* one a column, and QWP_TYPE_NONE behind the last */
+    struct qwp_shape *shape;        /* the columns so far, with a designated timestamp */
+    struct qwp_row_column *columns; /* and one of no type behind the last */
+    uint64_t *types;                /* of the columns, a byte each, zero beyond */
     uint32_t fixed_bytes;
     uint32_t null_words;
     uint32_t column_count;
-    enum qwp_at last_at; /* as the last row ended: what the next one probably will */
+    uint32_t last_shift; /* of the last row: what the next one will probably have */
     /* The ring's shape index by kind of designated timestamp, of this version of the table. */
     uint16_t shape_index[QWP_AT_COUNT];
     bool shape_defined[QWP_AT_COUNT];
     struct qwp_name_map names;
-};
-
-enum {
-    QWP_CARE_FAILED = 0x01,    /* `result` and maybe `error` say why */
-    QWP_CARE_STAGED = 0x02,    /* base is the producer's stage */
-    QWP_CARE_SCATTERED = 0x04, /* columns do not come in rising order: see `nulls` */
-    QWP_CARE_UNORDERED = 0x08, /* and neither do parts */
-    QWP_CARE_NULLS = 0x10,     /* explicit_null is in use */
-};
-
-#define QWP_NEXT_NONE UINT64_MAX
-
-/* The open row. Most rows set their columns in rising order, and then a setter needs one number to
- * know that nothing is set twice, that parts come in order, and which columns are null: `next`.
- *
- * A bit for each column set, always kept, was slower by a third (TSBS row): setters then wait for
- * each other's word to come back from the store buffer. So those bits are for scattered rows. */
-struct qwp_row {
-    /* Places count from `base` as if the row had a designated timestamp. One without begins
-     * `shift` = 8 bytes later, and all its fields are where they should be. */
-    unsigned char *base;
-    const struct qwp_row_column *columns;
-    const uint8_t *types;
-    struct qwp_table *table; /* NULL: no row is open */
-    /* The column that may be set on the fast path, column_count when all are; closed, failed or
-     * scattered: QWP_NEXT_NONE, which no column equals, so that setters take their slow path. */
-    uint64_t next;
-    uint32_t used_bytes;  /* fixed part and parts so far, from base */
-    uint32_t limit_bytes; /* may be used, from base */
-    uint32_t shift;
-    /* Cleared together by begin. */
-    uint32_t care;       /* QWP_CARE_* */
-    uint32_t flags;      /* QWP_RECORD_SYMBOL_TEXT */
-    uint32_t name_guess; /* column that qwp_row_column() tries first */
-    uint32_t next_var;   /* scattered: parts with a lower var_index come out of order */
-    /* Bit c: column c has not been set. Below `next` only; scattered: of all columns. */
-    uint64_t nulls[QWP_NULL_WORDS_MAX];
-    uint64_t explicit_null[QWP_NULL_WORDS_MAX]; /* set to null by the caller: not to be set again */
-    uint32_t part_off[QWP_COLUMNS_MAX];         /* by var_index, of the parts set */
-    enum qwp_result result;
-    struct qwp_error error;
 };
 
 struct qwp_unit {
@@ -163,22 +114,25 @@ static inline bool qwp_producer_is_detached(const struct qwp_producer *producer)
     return atomic_load_explicit(&producer->ring.header->state, memory_order_relaxed) >=
            QWP_RING_DETACHED;
 }
-/* The slow half of qwp_room(): looks again, then does what on_full says. QWP_AGAIN under
- * QWP_FULL_DROP: the row is counted, or the open unit is dropped. */
-QWP_MUST_USE enum qwp_result qwp_room_slow(struct qwp_producer *producer, uint64_t bytes,
-                                           unsigned char **at, struct qwp_error *err);
+/* Room for one record of `bytes`, a multiple of 8 above 0, at qwp_room_at(): looks again, then does
+ * what on_full says. QWP_AGAIN under QWP_FULL_DROP: the row is counted, or the open unit dropped.
+ */
+QWP_MUST_USE enum qwp_result qwp_room_get(struct qwp_producer *producer, uint64_t bytes,
+                                          struct qwp_error *err);
 
-/* Room for one record of `bytes`, a multiple of 8 above 0. */
-static inline enum qwp_result qwp_room(struct qwp_producer *producer, uint64_t bytes,
-                                       unsigned char **at, struct qwp_error *err)
+/* Whether there is room for one record of `bytes`, a multiple of 8 above 0, by the last head seen.
+ */
+static inline bool qwp_room_is_known(const struct qwp_producer *producer, uint64_t bytes)
 {
     const struct qwp_ring_tx *ring = &producer->ring;
-    if (QWP_UNLIKELY(bytes > producer->record_bytes_max ||
-                     ring->write_pos + bytes - ring->head_seen_pos > ring->data_bytes)) {
-        return qwp_room_slow(producer, bytes, at, err);
-    }
-    *at = ring->data + (ring->write_pos & ring->data_mask);
-    return QWP_OK;
+    return bytes <= producer->record_bytes_max &&
+           ring->write_pos + bytes - ring->head_seen_pos <= ring->data_bytes;
+}
+
+/* Where the next record goes. */
+static inline unsigned char *qwp_room_at(const struct qwp_producer *producer)
+{
+    return producer->ring.data + (producer->ring.write_pos & producer->ring.data_mask);
 }
 
 /* The first word of a record without its size. */
@@ -227,15 +181,6 @@ void qwp_tables_destroy(struct qwp_producer *producer);
 /* Interns a text that is not known yet. QWP_LIMIT: it must travel as text; it is valid UTF-8. */
 QWP_MUST_USE enum qwp_result qwp_symbol_define(struct qwp_producer *producer, const char *text,
                                                size_t len, uint32_t *index, struct qwp_error *err);
-
-/* ---- qwp_row.c ---- */
-
-/* Forgets an open row, or a failed one. */
-static inline void qwp_row_forget(struct qwp_row *row)
-{
-    row->table = NULL;
-    row->next = QWP_NEXT_NONE;
-}
 
 /* ---- qwp_layout.c ---- */
 

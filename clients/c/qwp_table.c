@@ -95,34 +95,35 @@ static enum qwp_result merge(const struct qwp_table *table, struct qwp_name name
     return QWP_OK;
 }
 
-/* False: no memory. */
-static bool row_columns(const struct qwp_shape *shape, struct qwp_row_column **columns,
-                        uint8_t **types)
+static struct qwp_row_column *row_columns(const struct qwp_shape *shape)
 {
-    *columns = malloc((shape->column_count + (size_t)1) * sizeof **columns);
-    *types = calloc(shape->column_count + (size_t)1, sizeof **types);
-    if (*columns == NULL || *types == NULL) {
-        free(*columns);
-        free(*types);
-        return false;
+    struct qwp_row_column *columns = malloc((shape->column_count + (size_t)1) * sizeof columns[0]);
+    if (columns == NULL) {
+        return NULL;
     }
     for (uint32_t i = 0; i < shape->column_count; i++) {
         const struct qwp_shape_column *from = &shape->columns[i];
-        (*columns)[i] = (struct qwp_row_column){from->off, from->var_index, from->parameter};
-        (*types)[i] = from->type;
+        columns[i] =
+            (struct qwp_row_column){from->off, from->var_index, from->type, from->parameter};
     }
-    return true;
+    columns[shape->column_count] = (struct qwp_row_column){.type = QWP_TYPE_NONE};
+    return columns;
 }
 
 /* The table takes `shape`, which has all its columns and maybe more. False: no memory, nothing
  * changed. */
 static bool adopt(struct qwp_table *table, struct qwp_shape *shape)
 {
-    struct qwp_row_column *columns;
-    uint8_t *types;
-    if (!qwp_name_map_reserve(&table->names, shape->column_count) ||
-        !row_columns(shape, &columns, &types)) {
+    struct qwp_row_column *columns = row_columns(shape);
+    uint64_t *types = calloc(shape->column_count / 8 + (size_t)1, sizeof types[0]);
+    if (columns == NULL || types == NULL ||
+        !qwp_name_map_reserve(&table->names, shape->column_count)) {
+        free(columns);
+        free(types);
         return false;
+    }
+    for (uint32_t i = 0; i < shape->column_count; i++) {
+        ((uint8_t *)types)[i] = shape->columns[i].type;
     }
     for (uint32_t i = table->column_count; i < shape->column_count; i++) {
         qwp_name_map_add(&table->names, shape->columns[i].name, i);
@@ -220,7 +221,6 @@ static enum qwp_result table_create(struct qwp_producer *p, struct qwp_name name
                         name.text);
     }
     table->producer = p;
-    table->last_at = QWP_AT_NS;
     const enum qwp_result result = extend(table, name, columns, column_count, err);
     if (result != QWP_OK) {
         table_destroy(table);
