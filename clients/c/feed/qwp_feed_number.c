@@ -5,8 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/qwp_bytes.h"
-
 enum {
     NUMBER_BYTES_MAX = 1100, /* a double needs at most 767 significant digits and its exponent */
     DIGITS_MAX = 19,         /* always fit in 64 bits */
@@ -24,36 +22,15 @@ static inline bool is_digit(char c)
     return (unsigned char)(c - '0') < 10;
 }
 
-static inline bool are_eight_digits(uint64_t v)
+const char *qwp_feed_scan_long_u64(const char *at, uint64_t *out)
 {
-    return ((v & UINT64_C(0xf0f0f0f0f0f0f0f0)) |
-            (((v + UINT64_C(0x0606060606060606)) & UINT64_C(0xf0f0f0f0f0f0f0f0)) >> 4)) ==
-           UINT64_C(0x3333333333333333);
-}
-
-/* The value of eight digits, the first one in the lowest byte: to pairs, to fours, to all. */
-static inline uint32_t eight_value(uint64_t v)
-{
-    v -= UINT64_C(0x3030303030303030);
-    v = v * 10 + (v >> 8);
-    v = ((v & UINT64_C(0x000000ff000000ff)) * UINT64_C(0x000f424000000064) +
-         ((v >> 16) & UINT64_C(0x000000ff000000ff)) * UINT64_C(0x0000271000000001)) >>
-        32;
-    return (uint32_t)v;
-}
-
-const char *qwp_feed_scan_u64(const char *at, uint64_t *out)
-{
-    if (!is_digit(*at)) {
-        return NULL;
-    }
     while (*at == '0') {
         at++;
     }
     uint64_t v = 0;
     const char *digits = at;
-    while (at - digits <= 8 && are_eight_digits(qwp_load_u64(at))) {
-        v = v * 100000000 + eight_value(qwp_load_u64(at));
+    while (at - digits <= 8 && qwp_feed_non_digits(qwp_load_u64(at)) == 0) {
+        v = v * 100000000 + qwp_feed_eight_digits(qwp_load_u64(at));
         at += 8;
     }
     while (is_digit(*at) && at - digits < DIGITS_MAX) {
@@ -69,24 +46,6 @@ const char *qwp_feed_scan_u64(const char *at, uint64_t *out)
     }
     *out = v;
     return at;
-}
-
-static bool apply_sign(bool negative, uint64_t magnitude, int64_t *out)
-{
-    if (magnitude > (uint64_t)INT64_MAX + (negative ? 1 : 0)) {
-        return false;
-    }
-    *out = (int64_t)(negative ? 0 - magnitude : magnitude);
-    return true;
-}
-
-const char *qwp_feed_scan_i64(const char *at, int64_t *out)
-{
-    const bool negative = *at == '-';
-    at += negative || *at == '+';
-    uint64_t magnitude;
-    at = qwp_feed_scan_u64(at, &magnitude);
-    return at != NULL && apply_sign(negative, magnitude, out) ? at : NULL;
 }
 
 /* What a decimal number says before it is converted. */
@@ -216,7 +175,7 @@ bool qwp_feed_parse_i64(const char *text, size_t len, int64_t *out)
     const bool sign = len > 0 && (*text == '-' || *text == '+');
     uint64_t magnitude;
     return qwp_feed_parse_u64(text + sign, len - sign, &magnitude) &&
-           apply_sign(sign && *text == '-', magnitude, out);
+           qwp_feed_apply_sign(sign && *text == '-', magnitude, out);
 }
 
 /* nan, inf, infinity with a sign: written as doubles, which convert to float exactly. */

@@ -51,8 +51,10 @@ static inline bool qwp_feed_at(enum qwp_feed_at_choice choice, int64_t value,
         return true;
     }
     const bool ns = choice == QWP_FEED_AT_NS || (choice == QWP_FEED_AT_AUTO && unit == QWP_FEED_NS);
+    const enum qwp_feed_unit to = ns ? QWP_FEED_NS : QWP_FEED_US;
     *at = ns ? QWP_AT_NS : QWP_AT_US;
-    return qwp_feed_unit_convert(value, unit, ns ? QWP_FEED_NS : QWP_FEED_US, out);
+    *out = value;
+    return unit == to || qwp_feed_unit_convert(value, unit, to, out);
 }
 
 #endif

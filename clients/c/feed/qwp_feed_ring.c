@@ -37,7 +37,10 @@ struct qwp_feed_ring_plan {
     uint32_t var_off;
     uint32_t seq_off; /* 0: no such column */
     uint32_t producer_off;
+    int64_t at_max;
     uint32_t step_count;
+    bool has_varchar;
+    bool has_parts; /* besides the texts of symbols */
     struct step steps[];
 };
 
@@ -50,30 +53,6 @@ struct qwp_feed_ring_table {
     uint32_t producer_column;
     uint64_t rows;
 };
-
-enum qwp_result qwp_feed_row_check(const struct qwp_feed_row *row, struct qwp_error *err)
-{
-    const struct qwp_feed_shape *shape = row->shape;
-    const int64_t max = shape->at == QWP_AT_NS ? QWP_DESIGNATED_NS_MAX : QWP_DESIGNATED_US_MAX;
-    if (shape->at != QWP_AT_SERVER && (row->at < 0 || row->at > max)) {
-        return qwp_fail(
-            err, QWP_INVALID, 0,
-            "table '%s': timestamp %lld %s is outside of what the server takes, 1970 to "
-            "%s (wrong unit? see --precision and --time-format)",
-            shape->table->name, (long long)row->at, shape->at == QWP_AT_NS ? "ns" : "us",
-            shape->at == QWP_AT_NS ? "2261" : "9999");
-    }
-    for (uint32_t i = 0; i < shape->column_count; i++) {
-        const struct qwp_feed_column *column = &shape->table->columns[shape->columns[i]];
-        if (column->type == QWP_VARCHAR && !row->values[i].null &&
-            !qwp_utf8_valid(row->values[i].text, row->values[i].len)) {
-            return qwp_fail(err, QWP_INVALID, 0,
-                            "table '%s', column '%s': the text is not valid UTF-8",
-                            shape->table->name, column->name);
-        }
-    }
-    return QWP_OK;
-}
 
 enum qwp_result qwp_feed_ring_open(struct qwp_feed_ring *ring,
                                    const struct qwp_feed_ring_options *options,
@@ -264,18 +243,28 @@ static enum qwp_result define_layout(const struct qwp_feed_ring *ring,
     return result;
 }
 
+/* Without a layout (a dry run) the places have no meaning. */
 static void plan_fill(const struct qwp_feed_ring *ring, const struct qwp_feed_shape *shape,
                       const struct qwp_layout *layout, struct qwp_feed_ring_plan *plan)
 {
-    *plan = (struct qwp_feed_ring_plan){.layout = layout,
-                                        .at_off = qwp_layout_at_offset(layout),
-                                        .var_off = qwp_layout_var_offset(layout),
-                                        .step_count = shape->column_count};
+    plan->layout = layout;
+    plan->step_count = shape->column_count;
+    plan->at_max = shape->at == QWP_AT_NS   ? QWP_DESIGNATED_NS_MAX
+                   : shape->at == QWP_AT_US ? QWP_DESIGNATED_US_MAX
+                                            : INT64_MAX;
     uint32_t n = 0;
     for (; n < shape->column_count; n++) {
-        plan->steps[n].off = qwp_layout_offset(layout, n);
-        plan->steps[n].store = store_of(shape->table->columns[shape->columns[n]].type);
+        const uint8_t type = shape->table->columns[shape->columns[n]].type;
+        plan->steps[n].store = store_of(type);
+        plan->steps[n].off = layout != NULL ? qwp_layout_offset(layout, n) : 0;
+        plan->has_varchar |= type == QWP_VARCHAR;
+        plan->has_parts |= plan->steps[n].store >= STORE_TEXT;
     }
+    if (layout == NULL) {
+        return;
+    }
+    plan->at_off = qwp_layout_at_offset(layout);
+    plan->var_off = qwp_layout_var_offset(layout);
     if (ring->options.seq_column != NULL) {
         plan->seq_off = qwp_layout_offset(layout, n++);
     }
@@ -312,15 +301,47 @@ static enum qwp_result plan_get(struct qwp_feed_ring *ring, const struct qwp_fee
     if (plan == NULL) {
         return no_memory(err);
     }
-    if (layout != NULL) {
-        plan_fill(ring, shape, layout, plan);
-    }
+    plan_fill(ring, shape, layout, plan);
     ring->plans[shape->index] = plan;
     *out = plan;
     return QWP_OK;
 }
 
 /* ---- rows ---- */
+
+static enum qwp_result bad_time(const struct qwp_feed_row *row, struct qwp_error *err)
+{
+    const bool ns = row->shape->at == QWP_AT_NS;
+    return qwp_fail(err, QWP_INVALID, 0,
+                    "table '%s': timestamp %lld %s is outside of what the server takes, 1970 to %s "
+                    "(wrong unit? see --precision and --time-format)",
+                    row->shape->table->name, (long long)row->at, ns ? "ns" : "us",
+                    ns ? "2261" : "9999");
+}
+
+/* What the hot path does not look at, and the sidecar would detach us for. */
+static inline enum qwp_result check(const struct qwp_feed_ring_plan *plan,
+                                    const struct qwp_feed_row *row, struct qwp_error *err)
+{
+    if (row->at < 0 || row->at > plan->at_max) {
+        return bad_time(row, err);
+    }
+    if (!plan->has_varchar) {
+        return QWP_OK;
+    }
+    const struct qwp_feed_shape *shape = row->shape;
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        const struct qwp_feed_value *value = &row->values[i];
+        const struct qwp_feed_column *column = &shape->table->columns[shape->columns[i]];
+        if (column->type == QWP_VARCHAR && !value->null &&
+            !qwp_utf8_valid(value->text, value->len)) {
+            return qwp_fail(err, QWP_INVALID, 0,
+                            "table '%s', column '%s': the text is not valid UTF-8",
+                            shape->table->name, column->name);
+        }
+    }
+    return QWP_OK;
+}
 
 /* Makes a handle of a symbol's text, or settles that it travels as text. */
 static enum qwp_result symbol_resolve(struct qwp_feed_ring *ring, struct qwp_feed_symbol *symbol,
@@ -329,7 +350,11 @@ static enum qwp_result symbol_resolve(struct qwp_feed_ring *ring, struct qwp_fee
     if (!qwp_utf8_valid(symbol->text, symbol->len)) {
         return qwp_fail(err, QWP_INVALID, 0, "a symbol is not valid UTF-8");
     }
-    if (ring->options.dry || symbol->handle == QWP_FEED_SYMBOL_TEXT) {
+    if (symbol->handle == QWP_FEED_SYMBOL_TEXT) {
+        return QWP_OK;
+    }
+    if (ring->options.dry) {
+        symbol->handle = 0;
         return QWP_OK;
     }
     const uint64_t bytes = symbol->len + SYMBOL_OVERHEAD_BYTES;
@@ -471,10 +496,41 @@ static enum qwp_result reserve_failed(struct qwp_feed_ring *ring, enum qwp_resul
                     row->shape->table->name);
 }
 
-/* The row into the ring. */
-static enum qwp_result put(struct qwp_feed_ring *ring, const struct qwp_feed_ring_plan *plan,
-                           const struct qwp_feed_ring_table *table, const struct qwp_feed_row *row,
-                           struct qwp_error *err)
+/* Room for a row, waiting for it as long as nobody says stop. */
+static inline enum qwp_result reserve(struct qwp_feed_ring *ring,
+                                      const struct qwp_feed_ring_plan *plan, uint32_t var_bytes,
+                                      void **out)
+{
+    enum qwp_result result;
+    do {
+        result = qwp_row_reserve(ring->producer, plan->layout, var_bytes, out);
+    } while (result == QWP_AGAIN && !ring->options.give_up(ring->options.context));
+    return result;
+}
+
+/* All values of a row whose symbols are known and that has nothing else of variable length, in one
+ * pass; false: it is not such a row, and what was stored has no meaning. */
+static inline bool store_fixed(const struct qwp_feed_ring_plan *plan,
+                               const struct qwp_feed_row *row, char *to)
+{
+    uint32_t worst = 0;
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        const struct step *step = &plan->steps[i];
+        const struct qwp_feed_value *value = &row->values[i];
+        if (step->store == STORE_SYMBOL && !value->null) {
+            const uint32_t handle = value->symbol->handle;
+            worst = handle > worst ? handle : worst;
+            qwp_store_u32(to + step->off, handle);
+        } else {
+            store_value(to, NULL, step, i, value);
+        }
+    }
+    return worst < QWP_FEED_SYMBOL_TEXT;
+}
+
+/* All values, in two passes. */
+static enum qwp_result store_any(struct qwp_feed_ring *ring, const struct qwp_feed_ring_plan *plan,
+                                 const struct qwp_feed_row *row, char **to, struct qwp_error *err)
 {
     uint32_t var_bytes = 0;
     enum qwp_result result = measure(ring, plan, row, &var_bytes, err);
@@ -482,16 +538,38 @@ static enum qwp_result put(struct qwp_feed_ring *ring, const struct qwp_feed_rin
         return result;
     }
     void *reserved;
-    do {
-        result = qwp_row_reserve(ring->producer, plan->layout, var_bytes, &reserved);
-    } while (result == QWP_AGAIN && !ring->options.give_up(ring->options.context));
+    result = reserve(ring, plan, var_bytes, &reserved);
     if (result != QWP_OK) {
         return reserve_failed(ring, result, row, err);
     }
-    char *to = reserved;
-    char *part = to + plan->var_off;
+    *to = reserved;
+    char *part = *to + plan->var_off;
     for (uint32_t i = 0; i < plan->step_count; i++) {
-        part = store_value(to, part, &plan->steps[i], i, &row->values[i]);
+        part = store_value(*to, part, &plan->steps[i], i, &row->values[i]);
+    }
+    return QWP_OK;
+}
+
+/* The row into the ring. */
+static enum qwp_result put(struct qwp_feed_ring *ring, const struct qwp_feed_ring_plan *plan,
+                           const struct qwp_feed_ring_table *table, const struct qwp_feed_row *row,
+                           struct qwp_error *err)
+{
+    enum qwp_result result;
+    char *to = NULL;
+    if (!plan->has_parts) {
+        void *reserved;
+        result = reserve(ring, plan, 0, &reserved);
+        if (result != QWP_OK) {
+            return reserve_failed(ring, result, row, err);
+        }
+        to = store_fixed(plan, row, reserved) ? reserved : NULL;
+    }
+    if (to == NULL) { /* a row reserved above is dropped by reserving another one */
+        result = store_any(ring, plan, row, &to, err);
+        if (result != QWP_OK) {
+            return result;
+        }
     }
     if (plan->at_off != 0) {
         qwp_store_i64(to + plan->at_off, row->at);
@@ -506,35 +584,18 @@ static enum qwp_result put(struct qwp_feed_ring *ring, const struct qwp_feed_rin
     return result == QWP_OK ? QWP_OK : reserve_failed(ring, result, row, err);
 }
 
-/* A dry run looks at symbols once, too. */
-static enum qwp_result dry_symbols(struct qwp_feed_ring *ring, const struct qwp_feed_row *row,
-                                   struct qwp_error *err)
+/* What a dry run does of it: symbols are looked at once, too. */
+static enum qwp_result dry_put(struct qwp_feed_ring *ring, const struct qwp_feed_ring_plan *plan,
+                               const struct qwp_feed_row *row, struct qwp_error *err)
 {
-    const struct qwp_feed_shape *shape = row->shape;
-    for (uint32_t i = 0; i < shape->column_count; i++) {
-        const struct qwp_feed_value *value = &row->values[i];
-        if (shape->table->columns[shape->columns[i]].type != QWP_SYMBOL || value->null ||
-            value->symbol->handle < QWP_FEED_SYMBOL_TEXT) {
-            continue;
-        }
-        const enum qwp_result result = symbol_resolve(ring, value->symbol, err);
-        if (result != QWP_OK) {
-            return result;
-        }
-        if (value->symbol->handle == QWP_FEED_SYMBOL_NEW) {
-            value->symbol->handle = 0;
-        }
-    }
-    return QWP_OK;
+    uint32_t var_bytes = 0;
+    return measure(ring, plan, row, &var_bytes, err);
 }
 
 enum qwp_result qwp_feed_ring_take(struct qwp_feed_ring *ring, const struct qwp_feed_row *row,
                                    struct qwp_error *err)
 {
-    enum qwp_result result = qwp_feed_row_check(row, err);
-    if (result != QWP_OK) {
-        return result;
-    }
+    enum qwp_result result;
     struct qwp_feed_ring_plan *plan =
         row->shape->index < ring->plan_room ? ring->plans[row->shape->index] : NULL;
     if (__builtin_expect(plan == NULL, 0)) {
@@ -544,7 +605,11 @@ enum qwp_result qwp_feed_ring_take(struct qwp_feed_ring *ring, const struct qwp_
         }
     }
     struct qwp_feed_ring_table *table = &ring->tables[row->shape->table->index];
-    result = ring->options.dry ? dry_symbols(ring, row, err) : put(ring, plan, table, row, err);
+    result = check(plan, row, err);
+    if (result == QWP_OK) {
+        result =
+            ring->options.dry ? dry_put(ring, plan, row, err) : put(ring, plan, table, row, err);
+    }
     if (result == QWP_OK) {
         table->rows++;
         ring->rows++;

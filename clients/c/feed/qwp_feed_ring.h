@@ -38,10 +38,6 @@ struct qwp_feed_ring {
     uint64_t symbol_bytes_max;
 };
 
-/* What dry runs and rings check alike: valid text, a timestamp that the server survives. */
-QWP_MUST_USE enum qwp_result qwp_feed_row_check(const struct qwp_feed_row *row,
-                                                struct qwp_error *err);
-
 QWP_MUST_USE enum qwp_result qwp_feed_ring_open(struct qwp_feed_ring *ring,
                                                 const struct qwp_feed_ring_options *options,
                                                 struct qwp_feed_catalog *catalog,
