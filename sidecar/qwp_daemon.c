@@ -26,6 +26,7 @@ struct daemon {
     int dir_fd, private_fd, lock_fd, inotify_fd;
     struct qwp_control control;
     struct qwp_bell_rx bell;
+    struct qwp_housework housework;
     struct qwp_seglog *log;
     struct qwp_cursors *cursors;
     struct qwp_loop *loop;        /* intake's, or everyone's */
@@ -138,7 +139,9 @@ static enum qwp_result log_start(struct daemon *d, struct qwp_error *err)
         .payload_crc = conf->sf_dir != NULL,
         .symbols_max = QWP_DICT_SYMBOLS_MAX,
         .symbol_bytes_max = UINT64_C(256) * 1024 * 1024,
+        .slow = &d->housework.slow,
     };
+    qwp_housework_init(&d->housework, d->sender_loop);
     return qwp_seglog_open(&d->log, &log, err);
 }
 
@@ -244,6 +247,7 @@ static void *sender_thread_run(void *arg)
     disconnect(d);
     /* A loop is closed, and everything on it, by the thread that ran it. */
     qwp_sender_fini(&d->sender);
+    qwp_housework_fini(&d->housework);
     qwp_loop_close(d->sender_loop);
     d->sender_loop = d->loop;
     return NULL;
@@ -271,6 +275,7 @@ static enum qwp_result run(struct daemon *d, struct qwp_error *err)
         .bell = &d->bell,
         .inotify_fd = d->inotify_fd,
         .sender = dedicated ? NULL : &d->sender,
+        .housework = &d->housework,
         .peer = dedicated ? d->sender_loop : NULL,
         .ending = &d->ending,
         .spin = d->options->idle == QWP_IDLE_SPIN,
@@ -331,6 +336,7 @@ static void stop(struct daemon *d)
     qwp_intake_fini(&d->intake);
     qwp_bell_rx_close(&d->bell);
     qwp_control_close(&d->control);
+    qwp_housework_fini(&d->housework);
     qwp_cursors_close(d->cursors);
     qwp_seglog_close(d->log);
     if (d->sender_loop != d->loop) {

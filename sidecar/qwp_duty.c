@@ -106,9 +106,10 @@ static void watch_start(struct qwp_duty *duty)
 
 static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 {
+    const bool collected = qwp_housework_collect(duty->housework);
     const uint64_t published = qwp_seglog_published_count(duty->log);
     const uint64_t acked = qwp_seglog_acked_count(duty->log);
-    if (published == duty->published_seen && acked == duty->acked_seen &&
+    if (published == duty->published_seen && acked == duty->acked_seen && !collected &&
         now_ns < duty->keeper_ns) {
         *next_ns = sooner(*next_ns, duty->keeper_ns);
         return false;

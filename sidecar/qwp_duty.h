@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 
+#include "sidecar/qwp_housework.h"
 #include "sidecar/qwp_intake.h"
 #include "sidecar/qwp_sender.h"
 #include "transport/qwp_loop.h"
@@ -27,11 +28,12 @@ struct qwp_duty {
     struct qwp_loop *loop;
     struct qwp_seglog *log;
     struct qwp_control *control;
-    struct qwp_intake *intake; /* NULL: none here */
-    struct qwp_bell_rx *bell;  /* with intake */
-    int inotify_fd;            /* with intake; -1: rescan each second */
-    struct qwp_sender *sender; /* NULL: none here; with it comes the keeper */
-    struct qwp_loop *peer;     /* the other duty's loop; NULL: all is here */
+    struct qwp_intake *intake;       /* NULL: none here */
+    struct qwp_bell_rx *bell;        /* with intake */
+    int inotify_fd;                  /* with intake; -1: rescan each second */
+    struct qwp_sender *sender;       /* NULL: none here; with it comes the keeper */
+    struct qwp_housework *housework; /* the keeper's slow operations */
+    struct qwp_loop *peer;           /* the other duty's loop; NULL: all is here */
     struct qwp_ending *ending;
     bool spin;
 

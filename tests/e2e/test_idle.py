@@ -14,7 +14,7 @@ if __name__ == "__main__":
         for process in producers:
             process.stdout.readline()  # its rows are acknowledged
         wait_until(lambda: stack.sink.summary()["rows"] == PRODUCERS * 10, "rows arrive")
-        time.sleep(1)  # the last figures are written, spares are made
+        time.sleep(2)  # the last figures are written, spares are made
         pid = stack.sidecar.pid
         ticks, switches = cpu_ticks(pid), context_switches(pid)
         time.sleep(SECONDS)

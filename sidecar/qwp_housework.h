@@ -1,0 +1,44 @@
+/* qwp_housework: the log's slow operations (allocate, populate, sync, unlink) on a thread of their
+ * own, so that none stands in the way of a row.
+ *
+ * Not through io_uring: its last idle worker wakes up every five seconds for ever, and a parked
+ * sidecar shall not be woken at all. The thread is started by the first operation and sleeps
+ * between them.
+ *
+ * Threads: the keeper's, which is that of the loop; the helper touches only its copy of the
+ * operation. sync[housework.result]: the helper's result, before the loop is woken. */
+#ifndef QWP_HOUSEWORK_H
+#define QWP_HOUSEWORK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "core/store/qwp_slow.h"
+#include "transport/qwp_loop.h"
+
+struct qwp_housework {
+    struct qwp_slow slow; /* for qwp_seglog_options */
+    struct qwp_loop *loop;
+    struct qwp_slow_op *now; /* the log's operation that is under way, or NULL: one at a time */
+
+    /* shared with the helper */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_started;
+    bool is_wanted;          /* under lock: `copy` is to be run */
+    bool is_ending;          /* under lock */
+    struct qwp_slow_op copy; /* writer: keeper while idle, helper while is_wanted */
+    _Atomic bool is_done;    /* sync[housework.result] */
+};
+
+/* `loop` is woken when an operation is done. */
+void qwp_housework_init(struct qwp_housework *housework, struct qwp_loop *loop);
+/* Tells the log of a finished operation. True: there was one, so the keeper has something to do. */
+bool qwp_housework_collect(struct qwp_housework *housework);
+/* Waits for what is under way and ends the thread; before the loop is closed. A finished one is
+ * fine. */
+void qwp_housework_fini(struct qwp_housework *housework);
+
+#endif
