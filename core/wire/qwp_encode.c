@@ -327,8 +327,8 @@ static enum qwp_result gather_symbols(struct encoding *e, struct column *column,
         return QWP_OK;
     }
     const uint32_t n = slice_rows(e, column, slice, e->block->records, &rows);
-    const uint32_t good =
-        qwp_gather_symbols(rows, n, field->off, run->symbol_codes, run->symbol_count, &column->at);
+    const uint32_t good = qwp_gather_symbols(rows, n, field->off, run->symbol_codes,
+                                             run->symbol_count, &column->at, 1);
     return good == n ? QWP_OK
                      : fault(e, row_of_value(column, slice, good), column->index,
                              "symbol index beyond the ring's symbols");
@@ -346,55 +346,64 @@ static void gather_plain(struct encoding *e, struct column *column, const struct
     }
 }
 
-/* Whether QWP_GATHER_MANY columns of one kind without nulls begin here. */
-static bool many_begin(const struct column *columns, uint32_t left, bool symbols, uint32_t width)
+/* How many columns from here on can be gathered at once: of one width, or symbols, without nulls
+ * and, if symbols, with their fields side by side. */
+static uint32_t alike(const struct qwp_run *run, const struct column *columns, uint32_t count)
 {
-    if (left < QWP_GATHER_MANY) {
-        return false;
+    const uint8_t type = columns[0].def->type;
+    const uint32_t width = plain_width(type);
+    const bool symbols = type == QWP_TYPE_SYMBOL;
+    const struct qwp_shape_column *first = field_of(run, columns[0].index);
+    uint32_t n = 0;
+    while (n < count && columns[n].bitmap == NULL && plain_width(columns[n].def->type) == width &&
+           (!symbols || field_of(run, columns[n].index)->off == first->off + 4 * n)) {
+        n++;
     }
-    for (uint32_t i = 0; i < QWP_GATHER_MANY; i++) {
-        const uint8_t type = columns[i].def->type;
-        if (columns[i].bitmap != NULL || (type == QWP_TYPE_SYMBOL) != symbols ||
-            plain_width(type) != width) {
-            return false;
-        }
-    }
-    return true;
+    return n;
 }
 
-static void gather_plain_many(struct encoding *e, struct column *columns, const struct slice *slice,
-                              uint32_t width)
+/* Four at a time, but three and two rather than four and one. */
+static uint32_t at_once(uint32_t n)
 {
-    uint32_t offs[QWP_GATHER_MANY];
-    unsigned char *dsts[QWP_GATHER_MANY];
-    for (uint32_t i = 0; i < QWP_GATHER_MANY; i++) {
+    return n == QWP_GATHER_MANY_MAX + 1 ? QWP_GATHER_MANY_MAX - 1
+           : n > QWP_GATHER_MANY_MAX    ? QWP_GATHER_MANY_MAX
+                                        : n;
+}
+
+static void gather_plain_many(struct encoding *e, struct column *columns, uint32_t count,
+                              const struct slice *slice)
+{
+    const uint32_t width = plain_width(columns[0].def->type);
+    uint32_t offs[QWP_GATHER_MANY_MAX];
+    unsigned char *dsts[QWP_GATHER_MANY_MAX];
+    for (uint32_t i = 0; i < count; i++) {
         offs[i] = field_of(slice->run, columns[i].index)->off;
         dsts[i] = columns[i].at;
         columns[i].at += (size_t)slice->count * width;
     }
-    qwp_gather_fixed_many(e->block->records + slice->first_row, slice->count, offs, width, dsts);
+    qwp_gather_fixed_many(e->block->records + slice->first_row, slice->count, offs, width, dsts,
+                          count);
 }
 
-/* Gathers QWP_GATHER_MANY symbol columns if their fields lie side by side and all indexes are good;
- * otherwise they go one by one, which finds the bad one. */
-static bool gather_symbols_many(struct encoding *e, struct column *columns,
+/* False, and nothing gathered, if the symbols are texts or an index is bad: they then go one by
+ * one, which finds the bad one. */
+static bool gather_symbols_many(struct encoding *e, struct column *columns, uint32_t count,
                                 const struct slice *slice)
 {
     const struct qwp_run *run = slice->run;
-    const uint32_t off = field_of(run, columns[0].index)->off;
-    unsigned char *ats[QWP_GATHER_MANY];
-    for (uint32_t i = 0; i < QWP_GATHER_MANY; i++) {
-        ats[i] = columns[i].at;
-        if (field_of(run, columns[i].index)->off != off + 4 * i) {
-            return false;
-        }
-    }
-    if (run->has_symbol_text ||
-        qwp_gather_symbols_many(e->block->records + slice->first_row, slice->count, off,
-                                run->symbol_codes, run->symbol_count, ats) != slice->count) {
+    unsigned char *ats[QWP_GATHER_MANY_MAX];
+    if (run->has_symbol_text) {
         return false;
     }
-    for (uint32_t i = 0; i < QWP_GATHER_MANY; i++) {
+    for (uint32_t i = 0; i < count; i++) {
+        ats[i] = columns[i].at;
+    }
+    if (qwp_gather_symbols(e->block->records + slice->first_row, slice->count,
+                           field_of(run, columns[0].index)->off, run->symbol_codes,
+                           run->symbol_count, ats, count) != slice->count) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
         columns[i].at = ats[i];
     }
     return true;
@@ -405,15 +414,13 @@ static enum qwp_result gather_slice(struct encoding *e, struct column *columns, 
 {
     uint32_t i = 0;
     while (i < count) {
-        const uint8_t type = columns[i].def->type;
-        const uint32_t width = plain_width(type);
-        const bool symbols = type == QWP_TYPE_SYMBOL;
-        const bool many = many_begin(columns + i, count - i, symbols, width);
-        if (many && !symbols) {
-            gather_plain_many(e, columns + i, slice, width);
-            i += QWP_GATHER_MANY;
-        } else if (many && gather_symbols_many(e, columns + i, slice)) {
-            i += QWP_GATHER_MANY;
+        const bool symbols = columns[i].def->type == QWP_TYPE_SYMBOL;
+        const uint32_t n = at_once(alike(slice->run, columns + i, count - i));
+        if (n > 1 && !symbols) {
+            gather_plain_many(e, columns + i, n, slice);
+            i += n;
+        } else if (n > 1 && gather_symbols_many(e, columns + i, n, slice)) {
+            i += n;
         } else if (symbols) {
             const enum qwp_result result = gather_symbols(e, &columns[i], slice);
             if (result != QWP_OK) {

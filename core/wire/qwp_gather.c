@@ -78,56 +78,71 @@ void qwp_gather_fixed(const unsigned char *const *rows, uint32_t n, uint32_t off
     }
 }
 
-INLINE void gather_width_many(const unsigned char *const *rows, size_t n, const uint32_t *offs,
-                              uint32_t width, unsigned char *const *dsts)
+/* Unrolled, so that arrays of a few columns live in registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 4")
+#endif
+
+INLINE void gather_columns(const unsigned char *const *rows, size_t n, const uint32_t *offs,
+                           uint32_t width, unsigned char *const *dsts, uint32_t columns)
 {
-    const uint32_t off_0 = offs[0];
-    const uint32_t off_1 = offs[1];
-    const uint32_t off_2 = offs[2];
-    const uint32_t off_3 = offs[3];
-    unsigned char *dst_0 = dsts[0];
-    unsigned char *dst_1 = dsts[1];
-    unsigned char *dst_2 = dsts[2];
-    unsigned char *dst_3 = dsts[3];
+    uint32_t off[QWP_GATHER_MANY_MAX];
+    unsigned char *dst[QWP_GATHER_MANY_MAX];
+    UNROLL
+    for (uint32_t c = 0; c < columns; c++) {
+        off[c] = offs[c];
+        dst[c] = dsts[c];
+    }
     size_t i = 0;
-    if (width == 8) {
-        for (; i + 2 <= n; i += 2) {
-            copy_pair(rows + i, off_0, dst_0 + i * 8);
-            copy_pair(rows + i, off_1, dst_1 + i * 8);
-            copy_pair(rows + i, off_2, dst_2 + i * 8);
-            copy_pair(rows + i, off_3, dst_3 + i * 8);
+    for (; width == 8 && i + 2 <= n; i += 2) {
+        UNROLL
+        for (uint32_t c = 0; c < columns; c++) {
+            copy_pair(rows + i, off[c], dst[c] + i * 8);
         }
     }
     for (; i < n; i++) {
-        const unsigned char *row = rows[i];
-        memcpy(dst_0 + i * width, row + off_0, width);
-        memcpy(dst_1 + i * width, row + off_1, width);
-        memcpy(dst_2 + i * width, row + off_2, width);
-        memcpy(dst_3 + i * width, row + off_3, width);
+        UNROLL
+        for (uint32_t c = 0; c < columns; c++) {
+            memcpy(dst[c] + i * width, rows[i] + off[c], width);
+        }
+    }
+}
+
+INLINE void gather_width_many(const unsigned char *const *rows, uint32_t n, const uint32_t *offs,
+                              uint32_t width, unsigned char *const *dsts, uint32_t columns)
+{
+    if (columns == 4) {
+        gather_columns(rows, n, offs, width, dsts, 4);
+    } else if (columns == 3) {
+        gather_columns(rows, n, offs, width, dsts, 3);
+    } else {
+        gather_columns(rows, n, offs, width, dsts, 2);
     }
 }
 
 void qwp_gather_fixed_many(const unsigned char *const *rows, uint32_t n, const uint32_t *offs,
-                           uint32_t width, unsigned char *const *dsts)
+                           uint32_t width, unsigned char *const *dsts, uint32_t columns)
 {
     switch (width) {
     case 1:
-        gather_width_many(rows, n, offs, 1, dsts);
+        gather_width_many(rows, n, offs, 1, dsts, columns);
         break;
     case 2:
-        gather_width_many(rows, n, offs, 2, dsts);
+        gather_width_many(rows, n, offs, 2, dsts, columns);
         break;
     case 4:
-        gather_width_many(rows, n, offs, 4, dsts);
+        gather_width_many(rows, n, offs, 4, dsts, columns);
         break;
     case 8:
-        gather_width_many(rows, n, offs, 8, dsts);
+        gather_width_many(rows, n, offs, 8, dsts, columns);
         break;
     case 16:
-        gather_width_many(rows, n, offs, 16, dsts);
+        gather_width_many(rows, n, offs, 16, dsts, columns);
         break;
     default:
-        gather_width_many(rows, n, offs, 32, dsts);
+        gather_width_many(rows, n, offs, 32, dsts, columns);
         break;
     }
 }
@@ -142,48 +157,51 @@ INLINE unsigned char *put_code(unsigned char *at, uint32_t code)
     return at + (code >> 24);
 }
 
-uint32_t qwp_gather_symbols(const unsigned char *const *rows, uint32_t n, uint32_t off,
-                            const uint32_t *codes, uint32_t count, unsigned char **at)
+INLINE uint32_t gather_symbol_columns(const unsigned char *const *rows, uint32_t n, uint32_t off,
+                                      const uint32_t *codes, uint32_t count, unsigned char **ats,
+                                      uint32_t columns)
 {
-    unsigned char *end = *at;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t index = load_once_u32(rows[i] + off);
-        if (__builtin_expect(index >= count, 0)) {
-            return i;
-        }
-        end = put_code(end, codes[index]);
+    unsigned char *end[QWP_GATHER_MANY_MAX];
+    UNROLL
+    for (uint32_t c = 0; c < columns; c++) {
+        end[c] = ats[c];
     }
-    *at = end;
+    for (uint32_t i = 0; i < n; i++) {
+        const unsigned char *fields = rows[i] + off;
+        uint32_t index[QWP_GATHER_MANY_MAX];
+        UNROLL
+        for (uint32_t c = 0; c < columns; c++) {
+            index[c] = load_once_u32(fields + 4 * c);
+            if (__builtin_expect(index[c] >= count, 0)) {
+                return i;
+            }
+        }
+        UNROLL
+        for (uint32_t c = 0; c < columns; c++) {
+            end[c] = put_code(end[c], codes[index[c]]);
+        }
+    }
+    UNROLL
+    for (uint32_t c = 0; c < columns; c++) {
+        ats[c] = end[c];
+    }
     return n;
 }
 
-uint32_t qwp_gather_symbols_many(const unsigned char *const *rows, uint32_t n, uint32_t off,
-                                 const uint32_t *codes, uint32_t count, unsigned char **ats)
+uint32_t qwp_gather_symbols(const unsigned char *const *rows, uint32_t n, uint32_t off,
+                            const uint32_t *codes, uint32_t count, unsigned char **ats,
+                            uint32_t columns)
 {
-    unsigned char *end_0 = ats[0];
-    unsigned char *end_1 = ats[1];
-    unsigned char *end_2 = ats[2];
-    unsigned char *end_3 = ats[3];
-    for (uint32_t i = 0; i < n; i++) {
-        const unsigned char *fields = rows[i] + off;
-        const uint32_t index_0 = load_once_u32(fields);
-        const uint32_t index_1 = load_once_u32(fields + 4);
-        const uint32_t index_2 = load_once_u32(fields + 8);
-        const uint32_t index_3 = load_once_u32(fields + 12);
-        if (__builtin_expect(index_0 >= count, 0) || __builtin_expect(index_1 >= count, 0) ||
-            __builtin_expect(index_2 >= count, 0) || __builtin_expect(index_3 >= count, 0)) {
-            return i;
-        }
-        end_0 = put_code(end_0, codes[index_0]);
-        end_1 = put_code(end_1, codes[index_1]);
-        end_2 = put_code(end_2, codes[index_2]);
-        end_3 = put_code(end_3, codes[index_3]);
+    switch (columns) {
+    case 1:
+        return gather_symbol_columns(rows, n, off, codes, count, ats, 1);
+    case 2:
+        return gather_symbol_columns(rows, n, off, codes, count, ats, 2);
+    case 3:
+        return gather_symbol_columns(rows, n, off, codes, count, ats, 3);
+    default:
+        return gather_symbol_columns(rows, n, off, codes, count, ats, 4);
     }
-    ats[0] = end_0;
-    ats[1] = end_1;
-    ats[2] = end_2;
-    ats[3] = end_3;
-    return n;
 }
 
 void qwp_gather_symbol_codes(const unsigned char *const *rows, uint32_t n, uint32_t off,

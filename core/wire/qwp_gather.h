@@ -18,24 +18,23 @@
 
 #include "core/qwp_bytes.h"
 
-/* Columns that the _many kernels take at once. */
-enum { QWP_GATHER_MANY = 4 };
+/* Most columns that are gathered at once. */
+enum { QWP_GATHER_MANY_MAX = 4 };
 
 /* Copies fields of 1, 2, 4, 8, 16 or 32 bytes to dst. */
 void qwp_gather_fixed(const unsigned char *const *rows, uint32_t n, uint32_t off, uint32_t width,
                       unsigned char *dst);
-/* The same for QWP_GATHER_MANY columns of one width. */
+/* The same for 2..QWP_GATHER_MANY_MAX columns of one width. */
 void qwp_gather_fixed_many(const unsigned char *const *rows, uint32_t n, const uint32_t *offs,
-                           uint32_t width, unsigned char *const *dsts);
+                           uint32_t width, unsigned char *const *dsts, uint32_t columns);
 
-enum { QWP_GATHER_SYMBOL_SLACK = 4 }; /* the symbol kernels may write this far beyond *at */
+enum { QWP_GATHER_SYMBOL_SLACK = 4 }; /* the symbol kernels may write this far beyond an end */
 
-/* Symbol indexes below `count`, replaced by their codes. Moves *at unless a check fails. */
+/* Symbol indexes below `count`, replaced by their codes, of 1..QWP_GATHER_MANY_MAX columns whose
+ * fields lie side by side from `off` on. Moves ats[] unless a check fails. */
 uint32_t qwp_gather_symbols(const unsigned char *const *rows, uint32_t n, uint32_t off,
-                            const uint32_t *codes, uint32_t count, unsigned char **at);
-/* The same for QWP_GATHER_MANY columns whose fields lie side by side from `off` on. */
-uint32_t qwp_gather_symbols_many(const unsigned char *const *rows, uint32_t n, uint32_t off,
-                                 const uint32_t *codes, uint32_t count, unsigned char **ats);
+                            const uint32_t *codes, uint32_t count, unsigned char **ats,
+                            uint32_t columns);
 /* Symbol codes that stand in the rows' own steering. */
 void qwp_gather_symbol_codes(const unsigned char *const *rows, uint32_t n, uint32_t off,
                              unsigned char **at);
