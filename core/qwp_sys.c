@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/qwp_clock.h"
+
 static int sys_openat(int dir_fd, const char *path, int flags, mode_t mode)
 {
     return openat(dir_fd, path, flags, mode);
@@ -42,6 +44,7 @@ const struct qwp_sys qwp_sys_real = {
     .fdopendir = fdopendir,
     .readdir = readdir,
     .closedir = closedir,
+    .monotonic_ns = qwp_clock_monotonic_ns,
 };
 
 int qwp_sys_open(const struct qwp_sys *sys, int dir_fd, const char *path, int flags, mode_t mode)

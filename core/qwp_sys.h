@@ -1,4 +1,5 @@
-/* qwp_sys: the system calls that the store makes, as a table, so that tests can let them fail.
+/* qwp_sys: the system calls that the store makes, as a table, so that tests can let them fail or
+ * let time pass.
  *
  * Threads: const after setup; the real one may be used by all.
  * Errors:  every entry behaves as the call it is named after (result -1 and errno), except where a
@@ -32,6 +33,7 @@ struct qwp_sys {
     DIR *(*fdopendir)(int fd);
     struct dirent *(*readdir)(DIR *dir); /* NULL at the end with errno left alone */
     int (*closedir)(DIR *dir);
+    int64_t (*monotonic_ns)(void); /* qwp_clock_monotonic_ns() */
 };
 
 extern const struct qwp_sys qwp_sys_real;

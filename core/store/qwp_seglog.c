@@ -6,7 +6,6 @@
 
 #include "core/qwp_assert.h"
 #include "core/qwp_bytes.h"
-#include "core/qwp_clock.h"
 #include "core/qwp_crash.h"
 #include "core/store/qwp_seglog_impl.h"
 
@@ -108,7 +107,7 @@ static bool charge_in_place(struct qwp_seglog *log, uint64_t bytes)
 static enum qwp_result make_in_place(struct qwp_seglog *log, uint64_t bytes,
                                      struct qwp_segment **out, struct qwp_error *err)
 {
-    const int64_t now_ns = qwp_clock_monotonic_ns();
+    const int64_t now_ns = log->sys->monotonic_ns();
     if (now_ns < log->w.retry_ns) {
         if (err != NULL) {
             *err = log->w.retry_error;
@@ -148,9 +147,10 @@ static void rotate_to(struct qwp_seglog *log, struct qwp_segment *segment)
     (void)qwp_manifest_set_active(&log->manifest, segment->base);
     order_for_crash();
     QWP_CRASH_POINT("rotate.manifest");
-    /* sync[seglog.next] release: the sealed segment and its successor are complete. */
-    atomic_store_explicit(&old->next, segment, memory_order_release);
     log->w.sealed_bytes = old->bytes;
+    /* sync[seglog.next] release: the sealed segment and its successor are complete. The sealed one
+     * may be gone the moment after. */
+    atomic_store_explicit(&old->next, segment, memory_order_release);
     log->w.active = segment;
     atomic_store_explicit(&log->rotations,
                           atomic_load_explicit(&log->rotations, memory_order_relaxed) + 1,

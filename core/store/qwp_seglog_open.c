@@ -7,7 +7,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "core/qwp_clock.h"
 #include "core/store/qwp_seglog_impl.h"
 
 enum { SLOW_STEP_BYTES = 64 * 1024, DAMAGED_SLOTS_MAX = 1000 };
@@ -217,7 +216,7 @@ enum qwp_result qwp_seglog_open(struct qwp_seglog **out, const struct qwp_seglog
     bool more = true;
     int64_t next_ns;
     while (more && options->slow == NULL) { /* the first spare */
-        qwp_seglog_maintain(log, qwp_clock_monotonic_ns(), &more, &next_ns);
+        qwp_seglog_maintain(log, log->sys->monotonic_ns(), &more, &next_ns);
     }
     *out = log;
     return QWP_OK;

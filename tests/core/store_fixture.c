@@ -10,11 +10,30 @@
 
 #include "core/qwp_clock.h"
 
+static char bases[2][200]; /* on disk, on tmpfs */
+
 void store_dir_make(char *dir, size_t room, bool shm)
 {
-    const char *base = getenv("TMPDIR");
-    snprintf(dir, room, "%s/qwp-store-XXXXXX", shm ? "/dev/shm" : base != NULL ? base : "/tmp");
+    snprintf(dir, room, "%s/XXXXXX", bases[shm]);
     ck_assert_msg(mkdtemp(dir) != NULL, "cannot make %s", dir);
+}
+
+int store_suite_run(Suite *suite)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(bases[0], sizeof bases[0], "%s/qwp-store-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    snprintf(bases[1], sizeof bases[1], "/dev/shm/qwp-store-XXXXXX");
+    if (mkdtemp(bases[0]) == NULL || mkdtemp(bases[1]) == NULL) {
+        perror("cannot make a directory for the test");
+        return EXIT_FAILURE;
+    }
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    const int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    store_dir_remove(bases[0]);
+    store_dir_remove(bases[1]);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 void store_dir_remove(const char *dir)

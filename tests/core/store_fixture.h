@@ -3,13 +3,17 @@
 #ifndef STORE_FIXTURE_H
 #define STORE_FIXTURE_H
 
+#include <check.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "core/store/qwp_seglog.h"
 
-/* A fresh directory below $TMPDIR or /tmp, or on tmpfs when `shm`. */
+/* Runs the suite (main's result) with a base directory on disk and one on tmpfs, which go
+ * afterwards even when a test failed in the middle. */
+int store_suite_run(Suite *suite);
+/* A fresh directory in one of them. */
 void store_dir_make(char *dir, size_t room, bool shm);
 void store_dir_remove(const char *dir);
 

@@ -514,9 +514,5 @@ int main(void)
     tcase_add_loop_test(tcase, cursors_without_a_rule_fail, 1, 4);
 #endif
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return store_suite_run(suite);
 }

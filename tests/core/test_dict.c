@@ -249,9 +249,5 @@ int main(void)
     tcase_add_test(tcase, dict_file_flipped_byte_ends_the_trusted_part);
     tcase_add_test(tcase, dict_file_goes_on_behind_the_trusted_part);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return store_suite_run(suite);
 }

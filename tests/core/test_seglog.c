@@ -432,9 +432,5 @@ int main(void)
         tcase_add_test(tcase, seglog_slot_of_another_client_opens);
         suite_add_tcase(suite, tcase);
     }
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return store_suite_run(suite);
 }

@@ -613,9 +613,5 @@ int main(void)
     tcase_add_test(tcase, damage_of_the_dictionary_beyond_healing_sets_the_slot_aside);
     tcase_add_test(tcase, damage_unfinished_group_is_cut);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return store_suite_run(suite);
 }
