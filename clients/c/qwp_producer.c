@@ -67,29 +67,27 @@ static bool register_membarrier(void)
     return registered;
 }
 
+/* The next two: under registry_lock. */
 static void registry_add(struct qwp_producer *p)
 {
-    pthread_mutex_lock(&registry_lock);
     p->next = registry;
     p->link = &registry;
     if (registry != NULL) {
         registry->link = &p->next;
     }
     registry = p;
-    pthread_mutex_unlock(&registry_lock);
 }
 
 static void registry_remove(struct qwp_producer *p)
 {
-    pthread_mutex_lock(&registry_lock);
-    if (p->link != NULL) {
-        *p->link = p->next;
-        if (p->next != NULL) {
-            p->next->link = p->link;
-        }
-        p->link = NULL;
+    if (p->link == NULL) {
+        return;
     }
-    pthread_mutex_unlock(&registry_lock);
+    *p->link = p->next;
+    if (p->next != NULL) {
+        p->next->link = p->link;
+    }
+    p->link = NULL;
 }
 
 /* ---- open and close ---- */
@@ -117,8 +115,8 @@ static enum qwp_result options_check(const struct qwp_producer_options *o, struc
     return QWP_OK;
 }
 
-static enum qwp_result ring_setup(struct qwp_producer *p, const struct qwp_producer_options *o,
-                                  struct qwp_error *err)
+static enum qwp_result ring_open(struct qwp_producer *p, const struct qwp_producer_options *o,
+                                 struct qwp_error *err)
 {
     const bool registered = register_membarrier();
     const struct qwp_ring_options ring = {.name = o->name,
@@ -133,14 +131,28 @@ static enum qwp_result ring_setup(struct qwp_producer *p, const struct qwp_produ
     if (result != QWP_OK) {
         return result;
     }
+    /* No fork of another thread may fall between a ring that is made and one that is known. */
+    pthread_mutex_lock(&registry_lock);
     result = qwp_ring_create(&p->ring, dir_fd, &ring, err);
-    close(dir_fd);
-    if (result != QWP_OK) {
-        return result;
+    if (result == QWP_OK) {
+        qwp_bell_tx_init(&p->bell, registered);
+        registry_add(p);
     }
-    qwp_bell_tx_init(&p->bell, registered);
+    pthread_mutex_unlock(&registry_lock);
+    close(dir_fd);
     p->record_bytes_max = p->ring.unit_bytes_max & ~(uint32_t)(QWP_RECORD_ALIGN - 1);
-    return QWP_OK;
+    return result;
+}
+
+static void ring_close(struct qwp_producer *p)
+{
+    pthread_mutex_lock(&registry_lock);
+    registry_remove(p);
+    if (!qwp_producer_is_closed(p)) {
+        qwp_bell_tx_fini(&p->bell);
+        qwp_ring_close_tx(&p->ring);
+    }
+    pthread_mutex_unlock(&registry_lock);
 }
 
 /* Symbols may come without end, and tables must still be definable then. */
@@ -171,7 +183,7 @@ enum qwp_result qwp_producer_open(struct qwp_producer **out,
     p->full_wait_ns_max = o->full_wait_ns_max == 0 ? FULL_WAIT_NS_DEFAULT : o->full_wait_ns_max;
     p->symbol_len_full = SIZE_MAX;
     qwp_row_forget(&p->row);
-    result = ring_setup(p, o, err);
+    result = ring_open(p, o, err);
     if (result != QWP_OK) {
         qwp_producer_close(p);
         return result;
@@ -187,7 +199,6 @@ enum qwp_result qwp_producer_open(struct qwp_producer **out,
         qwp_producer_close(p);
         return qwp_fail(err, QWP_NOMEM, 0, "no memory for a producer's buffers");
     }
-    registry_add(p);
     *out = p;
     return QWP_OK;
 }
@@ -197,11 +208,7 @@ void qwp_producer_close(struct qwp_producer *producer)
     if (producer == NULL) {
         return;
     }
-    registry_remove(producer);
-    if (!qwp_producer_is_closed(producer)) {
-        qwp_bell_tx_fini(&producer->bell);
-        qwp_ring_close_tx(&producer->ring);
-    }
+    ring_close(producer);
     qwp_layouts_destroy(producer);
     qwp_tables_destroy(producer);
     qwp_symbols_fini(&producer->symbols);

@@ -2,6 +2,7 @@
  * sidecar would; and producers that come, go and fork. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -369,6 +370,73 @@ START_TEST(fork_with_several_producers_closes_each)
 }
 END_TEST
 
+enum { FORKS = 40 };
+static atomic_bool churn_stop;
+
+static void *open_and_close(void *unused)
+{
+    (void)unused;
+    const struct qwp_producer_options options = {.dir = fixture_dir, .ring_bytes = 64 * 1024};
+    uintptr_t failed = 0;
+    while (!atomic_load(&churn_stop)) {
+        struct qwp_producer *producer;
+        failed += qwp_producer_open(&producer, &options, NULL) != QWP_OK;
+        qwp_producer_close(failed == 0 ? producer : NULL);
+    }
+    return (void *)failed;
+}
+
+static struct {
+    int dir_fd;
+    uint32_t rings;
+    uint32_t held;
+} orphans;
+
+static void count_ring(void *owner, const char *file_name)
+{
+    (void)owner;
+    struct qwp_ring_rx rx;
+    const struct qwp_ring_limits limits = {.data_bytes_max = 1 << 20, .defs_bytes_max = 1 << 20};
+    ck_assert_int_eq(qwp_ring_open(&rx, orphans.dir_fd, file_name, &limits, NULL), QWP_OK);
+    orphans.rings++;
+    orphans.held += !qwp_ring_is_orphan(&rx);
+    qwp_ring_close_rx(&rx);
+}
+
+/* Another thread opens and closes producers all the time; no child may carry a lock away. */
+START_TEST(fork_while_another_thread_opens_carries_no_lock_away)
+{
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, open_and_close, NULL), 0);
+    int go[2];
+    ck_assert_int_eq(pipe(go), 0);
+    pid_t children[FORKS];
+    for (int i = 0; i < FORKS; i++) {
+        children[i] = fork();
+        ck_assert_int_ge(children[i], 0);
+        if (children[i] == 0) {
+            char byte;
+            close(go[1]);
+            _exit(read(go[0], &byte, 1) == 0 ? 0 : 1);
+        }
+    }
+    atomic_store(&churn_stop, true);
+    void *failed;
+    pthread_join(thread, &failed);
+    ck_assert_ptr_null(failed);
+    ck_assert_int_eq(qwp_rendezvous_open(fixture_dir, NULL, &orphans.dir_fd, &fixture_err), QWP_OK);
+    ck_assert_int_eq(qwp_rendezvous_scan(orphans.dir_fd, count_ring, NULL, &fixture_err), QWP_OK);
+    ck_assert_uint_gt(orphans.rings, 0);
+    ck_assert_uint_eq(orphans.held, 0);
+    close(go[1]);
+    for (int i = 0; i < FORKS; i++) {
+        int status;
+        ck_assert_int_eq(waitpid(children[i], &status, 0), children[i]);
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("progress");
@@ -386,6 +454,7 @@ int main(void)
     tcase_add_test(tcase, close_lets_go_and_keeps_what_is_published);
     tcase_add_test(tcase, fork_leaves_the_producer_to_the_parent);
     tcase_add_test(tcase, fork_with_several_producers_closes_each);
+    tcase_add_test(tcase, fork_while_another_thread_opens_carries_no_lock_away);
     suite_add_tcase(suite, tcase);
     return fixture_run(suite);
 }
