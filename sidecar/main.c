@@ -6,6 +6,8 @@
 #include "core/conf/qwp_option.h"
 #include "sidecar/qwp_check.h"
 #include "sidecar/qwp_daemon.h"
+#include "sidecar/qwp_drain.h"
+#include "sidecar/qwp_inspect.h"
 #include "sidecar/qwp_options.h"
 #include "sidecar/qwp_status.h"
 
@@ -28,7 +30,9 @@ static void hide_conf(int argc, char **argv)
     }
 }
 
-static int run(struct qwp_options *options, int argc, char **argv)
+/* For the commands that cannot do without a connect string. */
+static int with_conf(int (*command)(const struct qwp_options *, const struct qwp_conf *),
+                     struct qwp_options *options, int argc, char **argv)
 {
     struct qwp_conf conf = {0};
     struct qwp_error err = {0};
@@ -39,7 +43,7 @@ static int run(struct qwp_options *options, int argc, char **argv)
     hide_conf(argc, argv);
     options->conf = NULL;
     qwp_options_bound(options, &conf);
-    const int code = qwp_daemon_run(options, &conf);
+    const int code = command(options, &conf);
     qwp_conf_fini(&conf);
     return code;
 }
@@ -70,6 +74,8 @@ static int print_usage(FILE *out)
           "  run       take rows and send them\n"
           "  status    show a running sidecar and its producers\n"
           "  check     tell what works on this machine, before anything runs\n"
+          "  inspect   show what lies in a store-and-forward slot\n"
+          "  drain     deliver such a slot and end\n"
           "  version   print the version\n"
           "\n"
           "COMMAND --help tells more.\n",
@@ -91,18 +97,22 @@ static int dispatch(enum qwp_command command, int argc, char **argv)
     }
     switch (command) {
     case QWP_COMMAND_RUN:
-        return run(&options, argc, argv);
+        return with_conf(qwp_daemon_run, &options, argc, argv);
     case QWP_COMMAND_STATUS:
         return qwp_status_run(&options);
     case QWP_COMMAND_CHECK:
         return check(&options, argc, argv);
+    case QWP_COMMAND_INSPECT:
+        return qwp_inspect_run(&options);
+    case QWP_COMMAND_DRAIN:
+        return with_conf(qwp_drain_run, &options, argc, argv);
     }
     return EXIT_USAGE;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"run", "status", "check"};
+    static const char *const names[] = {"run", "status", "check", "inspect", "drain"};
     const char *word = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(word, names[i]) == 0) {

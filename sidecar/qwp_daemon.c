@@ -170,6 +170,7 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
     const struct qwp_intake_options intake = {
         .linger_ns = options->linger_ns,
         .batch_rows = options->batch_rows_max,
+        .frame_rows_max = d->conf->flush_rows_max != 0 ? d->conf->flush_rows_max : UINT64_MAX,
         .batch_bytes = options->batch_bytes_max,
         .segment_bytes = d->conf->sf_segment_bytes,
         .producers_max = (uint32_t)options->producers_max,

@@ -250,8 +250,13 @@ static void frame_fill(struct qwp_intake *intake, uint64_t budget, int64_t now_n
         struct qwp_source *source = intake->sources[intake->next_source];
         enum qwp_result result = source->detached ? QWP_AGAIN : QWP_OK;
         struct qwp_framer_fault fault;
-        while (result == QWP_OK && qwp_framer_rows(intake->framer) - rows_before < budget) {
+        while (result == QWP_OK && qwp_framer_rows(intake->framer) - rows_before < budget &&
+               qwp_framer_rows(intake->framer) < intake->options.frame_rows_max) {
             result = qwp_framer_take(intake->framer, source, &fault);
+        }
+        if (qwp_framer_rows(intake->framer) >= intake->options.frame_rows_max) {
+            intake->more_due = true;
+            break;
         }
         if (result == QWP_OK) {
             return; /* budget spent: go on in the next step */
@@ -274,6 +279,7 @@ static void frame_fill(struct qwp_intake *intake, uint64_t budget, int64_t now_n
 
 struct visit {
     uint64_t bytes; /* that wait */
+    uint64_t rows;  /* by the producers' count: for pacing only */
     bool half_full; /* some ring */
 };
 
@@ -298,6 +304,8 @@ static void source_visit(struct qwp_intake *intake, struct qwp_source *source, s
     }
     const uint64_t waiting = source->rx.tail_seen_pos - source->rx.head_pos;
     visit->bytes += waiting;
+    visit->rows += atomic_load_explicit(&source->rx.header->rows_published, memory_order_relaxed) -
+                   source->rx.rows_stored;
     visit->half_full |= waiting * 2 >= source->rx.data_bytes;
 }
 
@@ -318,7 +326,7 @@ static bool batch_is_due(struct qwp_intake *intake, const struct visit *visit, i
         intake->first_seen_ns = now_ns;
     }
     if (intake->options.linger_ns == 0 || intake->more_due || visit->half_full ||
-        visit->bytes >= intake->options.batch_bytes) {
+        visit->bytes >= intake->options.batch_bytes || visit->rows >= intake->options.batch_rows) {
         return true;
     }
     const int64_t due_ns = intake->first_seen_ns + intake->options.linger_ns;

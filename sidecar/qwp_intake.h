@@ -20,9 +20,10 @@ enum {
 };
 
 struct qwp_intake_options {
-    int64_t linger_ns;    /* 0: at once */
-    uint64_t batch_rows;  /* due when so many rows may wait ... */
-    uint64_t batch_bytes; /* ... or so many bytes of ring; also the largest frame */
+    int64_t linger_ns;       /* 0: at once */
+    uint64_t batch_rows;     /* due when so many rows may wait ... */
+    uint64_t batch_bytes;    /* ... or so many bytes of ring; also the largest frame */
+    uint64_t frame_rows_max; /* a unit may go beyond */
     uint64_t segment_bytes;
     uint32_t producers_max;
     uint32_t tables_max;

@@ -99,10 +99,26 @@ static const struct qwp_option check_table[] = {
     ROW_HELP,
 };
 
+static const struct qwp_option inspect_table[] = {
+    ROW_JSON,
+    ROW_HELP,
+};
+
+static const struct qwp_option drain_table[] = {
+    ROW_CONF,
+    ROW_CONF_FILE,
+    ROW_JSON,
+    OPTION("timeout", QWP_OPTION_DURATION, timeout_ns, "0", "longest wait for all of it; 0: none",
+           .max = 86400 * UINT64_C(1000000000)),
+    CHOICE("log-level", log_level, log_level_choices, "warn", "least level to log, to stderr"),
+    ROW_HELP,
+};
+
 static const struct {
     const struct qwp_option *table;
     size_t count;
     const char *usage;
+    bool takes_slot; /* one word that is no option: a slot's directory */
 } commands[] = {
     [QWP_COMMAND_RUN] = {run_table, sizeof run_table / sizeof run_table[0],
                          "Usage: qwp-sidecar run --conf 'ws::addr=HOST:PORT;' [OPTIONS]\n"
@@ -119,6 +135,18 @@ static const struct {
                            "Tells what works here before anything runs: kernel features, rings "
                            "directory, limits, and\nthe servers when a connect string is given. "
                            "The exit code is 1 when something fails.\n"},
+    [QWP_COMMAND_INSPECT] = {inspect_table, sizeof inspect_table / sizeof inspect_table[0],
+                             "Usage: qwp-sidecar inspect SLOT-DIR [OPTIONS]\n"
+                             "Shows what lies in a store-and-forward slot (<sf_dir>/<sender_id>), "
+                             "of any QuestDB client,\nwithout changing it. The exit code is 4 when "
+                             "something in it is damaged.\n",
+                             true},
+    [QWP_COMMAND_DRAIN] = {drain_table, sizeof drain_table / sizeof drain_table[0],
+                           "Usage: qwp-sidecar drain SLOT-DIR --conf STRING [OPTIONS]\n"
+                           "Delivers what a store-and-forward slot holds, of any QuestDB client, "
+                           "and ends. The exit code\nis 0 when everything was acknowledged, 3 "
+                           "when it ended before.\n",
+                           true},
 };
 
 /* Whether `word` is "--<name of option>", perhaps with "=value": then *value is behind the '=' or
@@ -157,6 +185,11 @@ static enum qwp_result parse_one(struct qwp_options *options, enum qwp_command c
     const char *value = NULL;
     const struct qwp_option *option =
         match(command, strcmp(word, "-h") == 0 ? "--help" : word, &value);
+    if (option == NULL && commands[command].takes_slot && word[0] != '-' &&
+        options->slot_dir == NULL) {
+        options->slot_dir = word;
+        return QWP_OK;
+    }
     if (option == NULL) {
         return refuse_word(word, err);
     }
@@ -197,6 +230,9 @@ enum qwp_result qwp_options_parse(struct qwp_options *options, enum qwp_command 
             return result;
         }
     }
+    if (commands[command].takes_slot && parsed.slot_dir == NULL && !parsed.help) {
+        return qwp_fail(err, QWP_INVALID, 0, "which slot? give its directory");
+    }
     parsed.rings_dir = given_or(parsed.rings_dir, QWP_RINGS_ENV, QWP_RENDEZVOUS_DIR_DEFAULT);
     parsed.name = given_or(parsed.name, QWP_INSTANCE_ENV, QWP_RENDEZVOUS_NAME_DEFAULT);
     *options = parsed;
@@ -221,7 +257,7 @@ void qwp_options_describe(enum qwp_command command, FILE *out)
     fputs(commands[command].usage, out);
     fputs("\nOptions, with their defaults:\n", out);
     qwp_option_describe(commands[command].table, commands[command].count, "--", out);
-    if (command != QWP_COMMAND_STATUS) {
+    if (command != QWP_COMMAND_STATUS && command != QWP_COMMAND_INSPECT) {
         fputc('\n', out);
         qwp_conf_describe(out);
     }

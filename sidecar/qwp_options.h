@@ -18,7 +18,13 @@
 #define QWP_RINGS_ENV    "QWP_RINGS"
 #define QWP_INSTANCE_ENV "QWP_INSTANCE"
 
-enum qwp_command { QWP_COMMAND_RUN = 0, QWP_COMMAND_STATUS = 1, QWP_COMMAND_CHECK = 2 };
+enum qwp_command {
+    QWP_COMMAND_RUN = 0,
+    QWP_COMMAND_STATUS = 1,
+    QWP_COMMAND_CHECK = 2,
+    QWP_COMMAND_INSPECT = 3,
+    QWP_COMMAND_DRAIN = 4,
+};
 
 enum qwp_threading { QWP_THREADING_SHARED = 0, QWP_THREADING_DEDICATED = 1 };
 enum qwp_idle { QWP_IDLE_PARK = 0, QWP_IDLE_SPIN = 1 };
@@ -42,6 +48,9 @@ struct qwp_options {
     uint64_t batch_bytes_max;
     uint64_t producers_max;
     uint64_t ring_bytes_max;
+
+    /* inspect, drain */
+    const char *slot_dir; /* the word that is no option */
 
     /* status, check */
     bool json;

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Slots of files: one that a released client left is shown and delivered; ours likewise after kill -9."""
+import json
+import os
+import subprocess
+import tarfile
+
+from stack import Stack, arguments, finish, wait_until
+
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
+
+
+def call(stack, *words, code=0):
+    done = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), *words], capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    return json.loads(done.stdout)
+
+
+def clients_slot(build):
+    """3,000 rows in 300 frames, written by a released client."""
+    with Stack(build, sink=["--ndjson", "{dir}/rows"]) as stack:
+        with tarfile.open(os.path.join(DATA, "slot-3000-rows.tar.gz")) as packed:
+            packed.extractall(stack.directory)
+        slot = os.path.join(stack.directory, "desk-ingest-0")
+        shown = call(stack, "inspect", slot, "--json")
+        assert (shown["frames"], shown["frames_waiting"], shown["rows"]) == (300, 300, 3000), shown
+        assert shown["tables"] == {"trades": 3000} and shown["damage"] == [], shown
+        drained = call(stack, "drain", slot, "--json", "--conf", stack.connect_string())
+        assert (drained["frames_delivered"], drained["frames_waiting"]) == (300, 0), drained
+        again = call(stack, "drain", slot, "--json", "--conf", stack.connect_string())
+        assert again["frames_delivered"] == 0, again
+        stack.stop_sidecar()
+        stack.sink.stop()
+        rows = stack.sink.rows("rows")
+        assert len(rows) == 3000
+        for n, row in enumerate(rows):
+            assert row == {"table": "trades", "ts": 1700000000000000000 + 1000 * n, "ts_unit": "ns",
+                           "row": {"symbol": "S%d" % (n % 37), "side": "buy" if n % 2 else "sell",
+                                   "price": 100 + n / 2, "seq": n}}, (n, row)
+
+
+def our_slot(build):
+    """Frames in several small segments, with new symbols all along, the sidecar killed."""
+    with Stack(build, sink=["--ndjson", "{dir}/rows"], sidecar=["--linger", "0"],
+               conf="sf_dir={dir}/sf;sender_id=ours;sf_max_segment_bytes=64k;") as stack:
+        stack.sink.stop()
+        rows = 20000
+        producer = stack.producer("--name", "p0", "--rows", rows, "--symbols", rows)
+        wait_until(lambda: stack.status()["rows_stored"] == rows, "rows are stored")
+        producer.kill()
+        stack.stop_sidecar(9)
+        slot = os.path.join(stack.directory, "sf", "ours")
+        shown = call(stack, "inspect", slot, "--json")
+        assert shown["rows"] == rows and shown["damage"] == [], shown
+        assert len(shown["segments"]) >= 3 and shown["dictionary"]["symbols"] == rows + 1, shown
+        stack.start_sink("127.0.0.1:%d" % stack.sink.port)
+        call(stack, "drain", slot, "--json", "--conf", stack.connect_string())
+        stack.sink.stop()
+        for n, row in enumerate(stack.sink.rows("rows")):
+            assert (row["row"]["seq"], row["row"]["tag"]) == (n, "p0-%d" % n), row
+        assert n == rows - 1
+
+
+def no_slot(build):
+    """What is no slot is an error that names it."""
+    with Stack(build) as stack:
+        done = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "drain",
+                               stack.directory + "/none", "--conf", stack.connect_string()],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and "/none" in done.stderr, done
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__)
+    for scenario in (clients_slot, our_slot, no_slot):
+        scenario(options.build)
+        print(scenario.__name__, "ok")
