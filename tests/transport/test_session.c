@@ -689,6 +689,8 @@ START_TEST(session_idle_does_not_wake_the_process)
     }
     RUN_UNTIL(&c, c.ok_sequence == SIZES - 1);
     qwp_loop_run(c.loop, 0);
+    struct qwp_session_counters first;
+    qwp_session_count(c.session, &first); /* a slow server may have been asked while it worked */
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, wake_after_observation, c.loop), 0);
     struct rusage before;
@@ -700,7 +702,7 @@ START_TEST(session_idle_does_not_wake_the_process)
     ck_assert_int_le(after.ru_nvcsw - before.ru_nvcsw, 1);
     struct qwp_session_counters counters;
     qwp_session_count(c.session, &counters);
-    ck_assert_uint_eq(counters.pings_sent, 0);
+    ck_assert_uint_eq(counters.pings_sent, first.pings_sent);
     finish(&c, &peer);
 }
 END_TEST
