@@ -196,6 +196,8 @@ enum qwp_result qwp_producer_open(struct qwp_producer **out,
         qwp_symbols_init(&p->symbols, p->ring.defs,
                          atomic_load_explicit(&p->ring.header->ring_id[0], memory_order_relaxed));
     if (p->stage == NULL || p->reorder == NULL || !symbols_ready) {
+        /* Nobody is to find a ring that never had a producer. */
+        unlinkat(p->ring.dir_fd, p->ring.file_name, 0);
         qwp_producer_close(p);
         return qwp_fail(err, QWP_NOMEM, 0, "no memory for a producer's buffers");
     }
