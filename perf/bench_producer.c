@@ -78,10 +78,29 @@ struct bench_case {
     uint32_t tables;
 };
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
+{
+    (void)st;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+static char dir_to_remove[64];
+
+static void remove_dir(void)
+{
+    if (dir_to_remove[0] != '\0') {
+        nftw(dir_to_remove, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+        dir_to_remove[0] = '\0';
+    }
+}
+
 static void die(const char *what, const struct qwp_error *err)
 {
     fprintf(stderr, "bench_producer: %s: %s\n", what, err != NULL ? err->text : strerror(errno));
-    exit(1);
+    remove_dir();
+    _exit(1);
 }
 
 /* ---- the consumer ---- */
@@ -188,6 +207,7 @@ static void setup(struct bench *b, enum consumer consumer)
     if (mkdtemp(b->dir) == NULL) {
         die("mkdtemp", NULL);
     }
+    strcpy(dir_to_remove, b->dir);
     const struct qwp_producer_options options = {
         .dir = b->dir, .ring_bytes = RING_BYTES, .definition_bytes_max = 1 << 20};
     struct qwp_error err;
@@ -222,14 +242,6 @@ static void setup(struct bench *b, enum consumer consumer)
     memset(b->plain, 1, RING_BYTES + RECORD_BYTES_MAX);
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *walk)
-{
-    (void)st;
-    (void)type;
-    (void)walk;
-    return remove(path);
-}
-
 static void teardown(struct bench *b)
 {
     qwp_producer_close(b->producer);
@@ -239,7 +251,7 @@ static void teardown(struct bench *b)
         waitpid(b->child, NULL, 0);
     }
     free(b->plain);
-    nftw(b->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    remove_dir();
 }
 
 /* ---- rows ---- */

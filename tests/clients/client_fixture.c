@@ -11,6 +11,9 @@
 #include "core/qwp_bytes.h"
 #include "ipc/qwp_rendezvous.h"
 
+/* Of all cases of a program: made and removed by the process that outlives a crashed one. */
+static char base_dir[32] = "/tmp/qwp-clients-XXXXXX";
+
 char fixture_dir[64];
 struct qwp_producer *fixture_producer;
 struct qwp_error fixture_err;
@@ -25,7 +28,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 
 void fixture_setup(void)
 {
-    strcpy(fixture_dir, "/tmp/qwp-clients-XXXXXX");
+    snprintf(fixture_dir, sizeof fixture_dir, "%s/XXXXXX", base_dir);
     ck_assert_ptr_nonnull(mkdtemp(fixture_dir));
     memset(&fixture_err, 0, sizeof fixture_err);
 }
@@ -233,8 +236,13 @@ void expect(enum qwp_result result, enum qwp_result expected, const char *text)
 
 int fixture_run(Suite *suite)
 {
+    if (mkdtemp(base_dir) == NULL) {
+        perror(base_dir);
+        return EXIT_FAILURE;
+    }
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
+    nftw(base_dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     const int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -68,6 +68,7 @@ int64_t record_time(const struct record *record);
 /* result and fixture_err's text. */
 void expect(enum qwp_result result, enum qwp_result expected, const char *text);
 
+/* Runs the suite and gives what main() returns. */
 int fixture_run(Suite *suite);
 
 #endif
