@@ -16,5 +16,7 @@ cmake -S . -B build-arm64 -G Ninja "${launcher[@]}" \
     exit 1
 }
 # qemu takes MADV_DONTFORK and does nothing.
-export QWP_SKIP_CASES="forked_child_that_forgets_does_not_hold_the_ring"
-ctest --test-dir build-arm64 --output-on-failure --no-tests=error -LE 'slow|no-emulator|no-sanitizer'
+export QWP_SKIP_CASES="forked_child_that_forgets_does_not_hold_the_ring
+    fork_leaves_the_producer_to_the_parent"
+ctest --test-dir build-arm64 -j "$(nproc)" --output-on-failure --no-tests=error \
+    -LE 'slow|no-emulator|no-sanitizer' -E '^example_'

@@ -11,4 +11,4 @@ case $("${format:-false}" --version 2>/dev/null) in
     ;;
 esac
 git rev-parse >/dev/null 2>&1 || { echo "skipped: not a git working copy"; exit 77; }
-git ls-files -z '*.c' '*.h' | xargs -0 "$format" --dry-run -Werror
+git ls-files -z '*.c' '*.h' | xargs -0 -n 16 -P "$(nproc)" "$format" --dry-run -Werror

@@ -260,7 +260,7 @@ enum qwp_result qwp_make_step(struct qwp_make *make, const struct qwp_make_place
         make->step = QWP_MAKE_IDLE;
         return QWP_OK;
     }
-    QWP_ASSERT(!"a segment is being made");
+    QWP_ASSERT(false); /* a segment is being made */
     return QWP_CLOSED;
 }
 

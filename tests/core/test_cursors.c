@@ -362,7 +362,7 @@ static bool parent_check(struct ledger *ledger, struct qwp_seglog *log)
 static bool parent_damage(const char *path, uint64_t end_off)
 {
     const int fd = open(path, O_RDWR);
-    unsigned char byte;
+    unsigned char byte = 0;
     bool done = fd >= 0 && pread(fd, &byte, 1, (off_t)end_off - 1) == 1;
     byte ^= 1;
     done = done && pwrite(fd, &byte, 1, (off_t)end_off - 1) == 1;

@@ -54,8 +54,8 @@ START_TEST(open_with_bad_instance_name_is_invalid)
                                         "a b",
                                         "a\n",
                                         "\xc3\xa9",
-                                        "12345678901234567890123456789012345678901234567890123456"
-                                        "789012345"};
+                                        ("12345678901234567890123456789012345678901234567890123456"
+                                         "789012345")};
     int fd = -7;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         ASSERT_RESULT(qwp_rendezvous_open(fixture_dir, names[i], &fd, &fixture_err), QWP_INVALID);
