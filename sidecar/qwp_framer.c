@@ -29,7 +29,8 @@ struct qwp_framer {
     size_t len;     /* header, delta and closed blocks; QWP_HEADER_BYTES at first */
     size_t touched; /* how far the frame's room may have been written */
     uint32_t block_count;
-    uint64_t frame_rows;
+    uint64_t frame_rows;             /* taken */
+    uint64_t closed_rows;            /* of them in closed blocks; in the end all */
     uint32_t delta_start, delta_end; /* delta_end moves until the delta is written */
     size_t delta_bytes;              /* while it is not written */
     bool delta_written;
@@ -107,6 +108,7 @@ void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
     framer->touched = 0;
     framer->block_count = 0;
     framer->frame_rows = 0;
+    framer->closed_rows = 0;
     framer->delta_start = framed_symbols;
     framer->delta_end = qwp_dict_count(framer->dict);
     framer->delta_written = false;
@@ -118,14 +120,21 @@ void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
     }
 }
 
-void qwp_framer_abandon(struct qwp_framer *framer)
+/* No block is open any more, whether it was encoded or given up. */
+static void open_tables_forget(struct qwp_framer *framer)
 {
     for (struct qwp_table *table = framer->open_tables; table != NULL; table = table->open_next) {
+        table->is_open = false;
         table->open_count = 0;
     }
     framer->open_tables = NULL;
     framer->open_bound = 0;
     qwp_row_index_reset(&framer->index);
+}
+
+void qwp_framer_abandon(struct qwp_framer *framer)
+{
+    open_tables_forget(framer);
 }
 
 struct qwp_table *qwp_framer_tables(const struct qwp_framer *framer)
@@ -348,6 +357,7 @@ static enum qwp_result block_flush(struct qwp_framer *framer, struct qwp_table *
         framer->frame_tables = table;
     }
     table->frame_rows += table->open_count;
+    framer->closed_rows += table->open_count;
     table->open_count = 0;
     return QWP_OK;
 }
@@ -361,10 +371,8 @@ static enum qwp_result flush_all(struct qwp_framer *framer, struct qwp_framer_fa
                 return result;
             }
         }
-        table->open_stamp = 0;
     }
-    framer->open_tables = NULL;
-    qwp_row_index_reset(&framer->index);
+    open_tables_forget(framer);
     return QWP_OK;
 }
 
@@ -390,7 +398,8 @@ static size_t row_cost(const struct qwp_row *row, uint64_t unit_stamp)
 static void block_open(struct qwp_framer *framer, struct qwp_table *table,
                        struct qwp_known_shape *known)
 {
-    if (table->open_stamp == 0) {
+    if (!table->is_open) {
+        table->is_open = true;
         table->open_next = framer->open_tables;
         framer->open_tables = table;
     }
@@ -528,6 +537,7 @@ enum qwp_result qwp_framer_finish(struct qwp_framer *framer, size_t *len,
     if (result != QWP_OK) {
         return result;
     }
+    QWP_ASSERT(framer->closed_rows == framer->frame_rows);
     qwp_message_finish(framer->frame, (uint16_t)framer->block_count, framer->len);
     *len = framer->len;
     return QWP_OK;

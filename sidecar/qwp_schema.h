@@ -10,6 +10,7 @@
 #ifndef QWP_SCHEMA_H
 #define QWP_SCHEMA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -60,6 +61,7 @@ struct qwp_table {
     struct qwp_known_shape *shapes;
 
     /* The block being gathered (qwp_framer.c); open_count 0: none. */
+    bool is_open; /* in the framer's list */
     struct qwp_table *open_next;
     struct qwp_group *open_group;
     struct qwp_known_shape *open_shape; /* of all rows so far; NULL: several */

@@ -371,6 +371,13 @@ static uint64_t build_frame(struct qwp_decoder *decoder, unsigned char *frame, s
         return build_frame(decoder, frame, FRAME_BYTES);
     }
     ck_assert_uint_le(qwp_framer_bound(framer), room);
+    if (roll(5) == 0) { /* as after a fault: whatever was open is as if it had never been */
+        qwp_framer_abandon(framer);
+        for (int p = 0; p < PRODUCERS; p++) {
+            qwp_source_untake(producers[p].source);
+        }
+        return build_frame(decoder, frame, room);
+    }
     size_t len;
     ck_assert_int_eq(qwp_framer_finish(framer, &len, &fault), QWP_OK);
     ck_assert_uint_le(len, room);
