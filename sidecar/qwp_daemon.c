@@ -12,6 +12,7 @@
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
 #include "sidecar/qwp_duty.h"
+#include "sidecar/qwp_guard.h"
 
 enum {
     PATH_BYTES = 4096,
@@ -214,6 +215,7 @@ static enum qwp_result start(struct daemon *d, struct qwp_error *err)
     }
     enum qwp_result result = rendezvous_start(d, err);
     result = result == QWP_OK ? loops_start(d, err) : result;
+    result = result == QWP_OK ? qwp_guard_open((uint32_t)d->options->producers_max, err) : result;
     result = result == QWP_OK ? log_start(d, err) : result;
     result = result == QWP_OK ? cursors_start(d, err) : result;
     result = result == QWP_OK ? bell_start(d, err) : result;
@@ -335,6 +337,7 @@ static void stop(struct daemon *d)
 {
     qwp_sender_fini(&d->sender);
     qwp_intake_fini(&d->intake);
+    qwp_guard_close();
     qwp_bell_rx_close(&d->bell);
     qwp_control_close(&d->control);
     qwp_housework_fini(&d->housework);

@@ -10,6 +10,7 @@
 #include "core/qwp_crash.h"
 #include "core/qwp_log.h"
 #include "ipc/qwp_shared_text.h"
+#include "sidecar/qwp_guard.h"
 
 enum { STALL_RETRY_MS = 50 };
 
@@ -123,6 +124,9 @@ static bool frame_begin(struct qwp_intake *intake, size_t bytes, size_t bytes_ma
 
 static void detach(struct qwp_intake *intake, struct qwp_source *source, const char *reason)
 {
+    if (qwp_guard_is_hit(source->guard)) {
+        reason = "its file was cut short"; /* what was found wrong are the zeros in its place */
+    }
     qwp_log(QWP_LOG_ERROR, "ring detached", "ring=%s producer=\"%s\" reason=\"%s\"",
             source->rx.file_name, source->rx.name, reason);
     qwp_source_detach(source, reason);
@@ -170,6 +174,17 @@ static void tables_count(struct qwp_intake *intake)
     }
 }
 
+/* Whether a ring whose rows stand in the frame lost its file meanwhile. */
+static bool cut_short(const struct qwp_intake *intake)
+{
+    for (uint32_t i = 0; i < intake->source_count; i++) {
+        if (intake->sources[i]->in_frame && qwp_guard_is_hit(intake->sources[i]->guard)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Before the frame is published: how far it takes each of its rings. */
 static void notes_write(struct qwp_intake *intake, uint32_t witness)
 {
@@ -194,6 +209,10 @@ static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
     /* The symbols must be on file before a frame that uses them can be replayed. */
     if (qwp_seglog_persist_dict(intake->log, &fault.error) != QWP_OK) {
         frame_fault(intake, &fault, now_ns);
+        return;
+    }
+    if (cut_short(intake)) {
+        frame_abandon(intake); /* zeros may have been read for rows: the next visit detaches it */
         return;
     }
     uint32_t witness;
@@ -286,6 +305,10 @@ struct visit {
 static void source_visit(struct qwp_intake *intake, struct qwp_source *source, struct visit *visit)
 {
     if (source->detached) {
+        return;
+    }
+    if (qwp_guard_is_hit(source->guard)) {
+        detach(intake, source, "");
         return;
     }
     const enum qwp_result polled = intake->closing ? QWP_AGAIN : qwp_ring_poll(&source->rx);

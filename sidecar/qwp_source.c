@@ -11,6 +11,7 @@
 #include "core/qwp_record_layout.h"
 #include "core/wire/qwp_encode.h"
 #include "ipc/qwp_shared_text.h"
+#include "sidecar/qwp_guard.h"
 
 static void store_u32(_Atomic uint32_t *at, uint32_t v)
 {
@@ -106,8 +107,10 @@ enum qwp_result qwp_source_open(struct qwp_source **out, int dir_fd, const char 
     }
     enum qwp_result result = qwp_ring_open(&source->rx, dir_fd, file_name, limits, err);
     if (result == QWP_OK) {
+        source->guard = qwp_guard_add(source->rx.header, source->rx.mapped_bytes);
         result = resume(source, cursors, err);
         if (result != QWP_OK) {
+            qwp_guard_remove(source->guard);
             qwp_ring_close_rx(&source->rx);
         }
     }
@@ -149,6 +152,7 @@ void qwp_source_close(struct qwp_source *source)
     }
     free(source->shapes);
     free(source->symbol_codes);
+    qwp_guard_remove(source->guard);
     qwp_ring_close_rx(&source->rx);
     free(source);
 }

@@ -24,6 +24,7 @@ struct qwp_source {
     uint64_t taken_pos;  /* rows below are in the frame being built, or stored */
     uint64_t taken_rows; /* of them, in the frame being built */
     bool in_frame;
+    uint32_t guard;  /* of its mapping, see qwp_guard.h */
     uint32_t cursor; /* handle of its notes, see qwp_cursors.h */
     bool orphan;     /* the producer is gone: drain, then remove */
     bool detached;   /* faulty: never read again */
