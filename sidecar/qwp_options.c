@@ -125,16 +125,19 @@ static const struct {
                          "Takes rows from the rings of local producers and sends them to QuestDB.\n"
                          "SIGTERM sends what is there and stops, a second one stops at once; the "
                          "exit code is 0\nwhen everything was acknowledged. SIGHUP reads secrets "
-                         "again.\n"},
+                         "again.\n",
+                         false},
     [QWP_COMMAND_STATUS] = {status_table, sizeof status_table / sizeof status_table[0],
                             "Usage: qwp-sidecar status [OPTIONS]\n"
                             "Shows the sidecar of an instance and its producers. The exit code is "
-                            "0 when one runs there,\n3 when none does.\n"},
+                            "0 when one runs there,\n3 when none does.\n",
+                            false},
     [QWP_COMMAND_CHECK] = {check_table, sizeof check_table / sizeof check_table[0],
                            "Usage: qwp-sidecar check [--conf STRING] [OPTIONS]\n"
                            "Tells what works here before anything runs: kernel features, rings "
                            "directory, limits, and\nthe servers when a connect string is given. "
-                           "The exit code is 1 when something fails.\n"},
+                           "The exit code is 1 when something fails.\n",
+                           false},
     [QWP_COMMAND_INSPECT] = {inspect_table, sizeof inspect_table / sizeof inspect_table[0],
                              "Usage: qwp-sidecar inspect SLOT-DIR [OPTIONS]\n"
                              "Shows what lies in a store-and-forward slot (<sf_dir>/<sender_id>), "
