@@ -222,6 +222,18 @@ static enum qwp_result convert_field(struct qwp_feed_csv *csv, uint32_t column,
                             err);
 }
 
+/* Numbers that are nothing but digits and end where their field does, the most of them. */
+static inline bool convert_number(const struct qwp_feed_csv_column *c,
+                                  const struct qwp_feed_csv_field *field,
+                                  struct qwp_feed_value *value)
+{
+    value->null = 0;
+    return (c->type == QWP_LONG &&
+            qwp_feed_scan_i64(field->text, &value->i64) == field->text + field->len) ||
+           (c->type == QWP_DOUBLE &&
+            qwp_feed_scan_double(field->text, &value->f64) == field->text + field->len);
+}
+
 static bool row_room(struct qwp_feed_csv *csv, size_t len)
 {
     csv->scratch_used = 0;
@@ -262,6 +274,9 @@ static enum qwp_result parse_record(struct qwp_feed_csv *csv, const char *at, co
         if (c->is_time) {
             trim(&field);
             result = convert_time(layout, &field, &row->at, err);
+        } else if (!field.quoted && convert_number(c, &field, value)) {
+            value++;
+            continue;
         } else {
             result = convert_field(csv, column, &field, value++, err);
         }
@@ -294,7 +309,9 @@ enum qwp_result qwp_feed_csv_next(struct qwp_feed_csv *csv, struct qwp_feed_row 
         csv->record = at;
         /* The newline behind the block ends the last line. */
         const size_t room = (size_t)(csv->end - at) + 1;
-        size_t len = qwp_feed_csv_record(at, room, csv->layout->delimiter);
+        const char *stop = qwp_feed_find(at, csv->end, '\n', '"', '"');
+        size_t len = *stop == '\n' ? (size_t)(stop - at) + 1
+                                   : qwp_feed_csv_record(at, room, csv->layout->delimiter);
         enum qwp_result result;
         if (len != 0) {
             const char *end = at + len - 1;

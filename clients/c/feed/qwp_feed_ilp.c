@@ -9,10 +9,20 @@
 #include "core/wire/qwp_wire.h"
 
 enum {
+    NAME_SLOT_COUNT = 512,               /* power of two */
+    NAME_SLOT_BYTES = 48,                /* longer names are looked up each time */
     KEY_WORDS = 3,                       /* of a field's key that are compared as words */
     SERIES_BYTES_MAX = 32 * 1024 * 1024, /* then all of them are forgotten */
     SERIES_SLOT_COUNT = 64 * 1024,       /* power of two */
     SERIES_COUNT_MAX = SERIES_SLOT_COUNT / 2,
+};
+
+/* Names as they stood in a line, and what they turned out to be. */
+struct name_slot {
+    const struct qwp_feed_table *table; /* NULL: free */
+    uint32_t len;
+    uint32_t column;
+    char text[NAME_SLOT_BYTES];
 };
 
 /* A field as it is expected: its key with the '=', as it stands in the line. */
@@ -62,6 +72,7 @@ struct qwp_feed_ilp {
     struct plan **plans; /* by shape index */
     uint32_t plan_room;
     struct qwp_feed_arena plan_arena;
+    struct name_slot *names;
     /* the row */
     struct qwp_feed_converter converter;
     char *scratch; /* texts without their escapes */
@@ -85,13 +96,15 @@ struct qwp_feed_ilp *qwp_feed_ilp_create(const struct qwp_feed_context *context,
     ilp->unit = unit;
     ilp->converter.symbols = context->symbols;
     ilp->series_slots = calloc(SERIES_SLOT_COUNT, sizeof *ilp->series_slots);
+    ilp->names = calloc(NAME_SLOT_COUNT, sizeof *ilp->names);
     ilp->columns = malloc(QWP_COLUMNS_MAX * sizeof *ilp->columns);
     ilp->keys = malloc(QWP_COLUMNS_MAX * sizeof *ilp->keys);
     ilp->key_lens = malloc(QWP_COLUMNS_MAX * sizeof *ilp->key_lens);
     ilp->values = malloc(QWP_COLUMNS_MAX * sizeof *ilp->values);
     ilp->wide_values = malloc(QWP_COLUMNS_MAX * sizeof *ilp->wide_values);
-    if (ilp->series_slots == NULL || ilp->columns == NULL || ilp->keys == NULL ||
-        ilp->key_lens == NULL || ilp->values == NULL || ilp->wide_values == NULL) {
+    if (ilp->series_slots == NULL || ilp->names == NULL || ilp->columns == NULL ||
+        ilp->keys == NULL || ilp->key_lens == NULL || ilp->values == NULL ||
+        ilp->wide_values == NULL) {
         qwp_feed_ilp_destroy(ilp);
         return NULL;
     }
@@ -108,6 +121,7 @@ void qwp_feed_ilp_destroy(struct qwp_feed_ilp *ilp)
     qwp_feed_converter_close(&ilp->converter);
     free(ilp->series_slots);
     free(ilp->plans);
+    free(ilp->names);
     free(ilp->scratch);
     free(ilp->columns);
     free(ilp->keys);
@@ -245,10 +259,38 @@ static bool scratch_begin(struct qwp_feed_ilp *ilp, size_t line_bytes)
 /* The first of a, b, outside of escapes, or end. */
 static const char *find_unescaped(const char *at, const char *end, char a, char b)
 {
-    while (at < end && *at != a && *at != b) {
+    for (;;) {
+        at = qwp_feed_find(at, end, a, b, '\\');
+        if (at == end || *at != '\\') {
+            return at;
+        }
         at = skip_name_char(at, end);
     }
-    return at < end ? at : end;
+}
+
+/* The column of a name as it stands in the line, whatever its type is, or a new one. */
+static enum qwp_result find_column(struct qwp_feed_ilp *ilp, struct qwp_feed_table *table,
+                                   const char *raw, size_t raw_len, uint8_t type, uint32_t *out,
+                                   struct qwp_error *err)
+{
+    struct name_slot *slot = NULL;
+    if (raw_len <= NAME_SLOT_BYTES) {
+        const uint64_t hash = qwp_feed_hash(raw, raw_len) + table->index;
+        slot = &ilp->names[hash & (NAME_SLOT_COUNT - 1)];
+        if (slot->table == table && slot->len == raw_len && memcmp(slot->text, raw, raw_len) == 0) {
+            *out = slot->column;
+            return QWP_OK;
+        }
+    }
+    size_t len;
+    const char *name = unescape(ilp, raw, raw + raw_len, false, &len);
+    const enum qwp_result result =
+        qwp_feed_catalog_column(ilp->context.catalog, table, name, len, type, 0, out, err);
+    if (result == QWP_OK && slot != NULL) {
+        *slot = (struct name_slot){.table = table, .len = (uint32_t)raw_len, .column = *out};
+        memcpy(slot->text, raw, raw_len);
+    }
+    return result;
 }
 
 /* ---- series ---- */
@@ -282,10 +324,8 @@ static enum qwp_result parse_tags(struct qwp_feed_ilp *ilp, struct qwp_feed_tabl
         if (n == QWP_COLUMNS_MAX) {
             return qwp_fail(err, QWP_LIMIT, 0, "more than %d columns", QWP_COLUMNS_MAX);
         }
-        size_t name_len;
-        const char *name = unescape(ilp, at, equals, false, &name_len);
-        enum qwp_result result = qwp_feed_catalog_column(
-            ilp->context.catalog, table, name, name_len, QWP_SYMBOL, 0, &ilp->columns[n], err);
+        const enum qwp_result result =
+            find_column(ilp, table, at, (size_t)(equals - at), QWP_SYMBOL, &ilp->columns[n], err);
         if (result != QWP_OK) {
             return result;
         }
@@ -699,25 +739,21 @@ static enum qwp_result parse_fields(struct qwp_feed_ilp *ilp, struct qwp_feed_ta
                             (int)(end - at < 40 ? end - at : 40), at);
         }
         struct token token = {0};
-        const char *value_end;
+        const char *value_end = end;
         enum qwp_result result = parse_value(ilp, equals + 1, end, &token, &value_end, err);
-        size_t name_len;
-        const char *name = unescape(ilp, at, equals, false, &name_len);
-        if (result != QWP_OK) {
-            qwp_error_prefix(err, "field '%.*s'", (int)(name_len < 127 ? name_len : 127), name);
-            return result;
+        if (result == QWP_OK && value_end < end && *value_end != ',' && *value_end != ' ') {
+            result = qwp_fail(err, QWP_INVALID, 0, "a comma or a space should follow the string");
         }
-        if (value_end < end && *value_end != ',' && *value_end != ' ') {
-            return qwp_fail(err, QWP_INVALID, 0,
-                            "field '%.*s': a comma or a space should follow the string",
-                            (int)(name_len < 127 ? name_len : 127), name);
+        if (result != QWP_OK) {
+            qwp_error_prefix(err, "field '%.*s'", (int)(equals - at < 127 ? equals - at : 127), at);
+            return result;
         }
         if (token.type != 0) {
             if (n == QWP_COLUMNS_MAX) {
                 return qwp_fail(err, QWP_LIMIT, 0, "more than %d columns", QWP_COLUMNS_MAX);
             }
-            result = qwp_feed_catalog_column(ilp->context.catalog, table, name, name_len,
-                                             token.type, 0, &ilp->columns[n], err);
+            result = find_column(ilp, table, at, (size_t)(equals - at), token.type,
+                                 &ilp->columns[n], err);
             if (result == QWP_OK) {
                 result = convert_token(ilp, &token, &table->columns[ilp->columns[n]],
                                        &ilp->values[n], err);

@@ -9,6 +9,7 @@ enum {
     NUMBER_BYTES_MAX = 1100, /* a double needs at most 767 significant digits and its exponent */
     DIGITS_MAX = 19,         /* always fit in 64 bits */
     POWER_MAX = 22,          /* 10^22 is the largest power of ten that is an exact double */
+    PLACES_MAX = 27,         /* 5^27 is the largest power of five in 64 bits */
 };
 #define DOUBLE_INTEGER_MAX (UINT64_C(1) << 53)
 #define FLOAT_INTEGER_MAX  (UINT64_C(1) << 24)
@@ -115,15 +116,48 @@ static bool scan_decimal(const char *at, const char *end, struct decimal *d)
     return true;
 }
 
+/* mantissa / 10^places for up to 27 places, where 5^places fits a word: a division of integers with
+ * 62 bits at least and the remainder's say in rounding to 53, half to even. Nothing here is near
+ * the ends of a double's range. */
+static double ratio(uint64_t mantissa, unsigned places)
+{
+    uint64_t divisor = 1;
+    for (unsigned i = 0; i < places; i++) {
+        divisor *= 5;
+    }
+    const int mantissa_shift = __builtin_clzll(mantissa);
+    const int divisor_shift = __builtin_clzll(divisor);
+    divisor <<= divisor_shift;
+    const unsigned __int128 dividend = (unsigned __int128)(mantissa << mantissa_shift) << 63;
+    const uint64_t quotient = (uint64_t)(dividend / divisor);
+    const bool inexact = (uint64_t)dividend != quotient * divisor;
+    const int drop = 64 - __builtin_clzll(quotient) - 53;
+    const uint64_t half = UINT64_C(1) << (drop - 1);
+    const uint64_t rest = quotient & (2 * half - 1);
+    uint64_t digits = quotient >> drop;
+    digits += rest > half || (rest == half && (inexact || (digits & 1) != 0));
+    const int exponent = drop + divisor_shift - mantissa_shift - 63 - (int)places;
+    const uint64_t power_bits = (uint64_t)(1023 + exponent) << 52;
+    double power;
+    memcpy(&power, &power_bits, sizeof power);
+    return (double)digits * power;
+}
+
 static inline bool exact_double(const struct decimal *d, double *out)
 {
-    if (d->long_mantissa || d->mantissa > DOUBLE_INTEGER_MAX || d->exponent < -POWER_MAX ||
-        d->exponent > POWER_MAX) {
+    double v;
+    if (d->long_mantissa) {
         return false;
     }
-    const double m = (double)d->mantissa;
-    const double v =
-        d->exponent < 0 ? m / powers_of_ten[-d->exponent] : m * powers_of_ten[d->exponent];
+    if (d->mantissa <= DOUBLE_INTEGER_MAX && d->exponent >= -POWER_MAX &&
+        d->exponent <= POWER_MAX) {
+        const double m = (double)d->mantissa;
+        v = d->exponent < 0 ? m / powers_of_ten[-d->exponent] : m * powers_of_ten[d->exponent];
+    } else if (d->mantissa != 0 && d->exponent < 0 && d->exponent >= -PLACES_MAX) {
+        v = ratio(d->mantissa, (unsigned)-d->exponent);
+    } else {
+        return false;
+    }
     *out = d->negative ? -v : v;
     return true;
 }

@@ -1,8 +1,9 @@
 /* qwp_feed_number: numbers from text, exact to the last bit.
  *
- * Doubles of up to 19 digits and small exponents (nearly all that occur) are converted by one
- * multiplication or division of exact operands, which IEEE 754 rounds correctly; everything else
- * goes to strtod(). The program never calls setlocale(), so the point is a '.'.
+ * Doubles of up to 15 digits and small exponents are converted by one multiplication or division of
+ * exact operands, which IEEE 754 rounds correctly; those of up to 19 digits and 27 decimal places
+ * by a division of integers; everything else goes to strtod(). The program never calls setlocale(),
+ * so the point is a '.'.
  *
  * Trust:  the scan functions go on until a byte that cannot belong to the number, so one must
  *         follow (a newline, a NUL), and they load eight bytes at a time: QWP_FEED_SLACK_BYTES
