@@ -13,6 +13,7 @@
 #include "core/qwp_log.h"
 #include "sidecar/qwp_duty.h"
 #include "sidecar/qwp_guard.h"
+#include "sidecar/qwp_orphans.h"
 
 enum {
     PATH_BYTES = 4096,
@@ -34,6 +35,7 @@ struct daemon {
     struct qwp_loop *sender_loop; /* dedicated: the sender's; else the same as `loop` */
     struct qwp_intake intake;
     struct qwp_sender sender;
+    struct qwp_orphans orphans;
     struct qwp_ending ending;
 };
 
@@ -224,6 +226,10 @@ static enum qwp_result start(struct daemon *d, struct qwp_error *err)
         return result;
     }
     qwp_rendezvous_sweep(d->dir_fd);
+    result = qwp_orphans_start(&d->orphans, d->conf, err);
+    if (result != QWP_OK) {
+        return result;
+    }
     struct qwp_error watch;
     if (qwp_rendezvous_watch(d->dir_fd, &d->inotify_fd, &watch) != QWP_OK) {
         d->inotify_fd = -1;
@@ -335,6 +341,7 @@ static void close_fd(int fd)
 
 static void stop(struct daemon *d)
 {
+    qwp_orphans_stop(&d->orphans);
     qwp_sender_fini(&d->sender);
     qwp_intake_fini(&d->intake);
     qwp_guard_close();

@@ -89,10 +89,9 @@ const struct qwp_option qwp_conf_table[QWP_CONF_TABLE_COUNT] = {
            "between two syncs of sf_durability=periodic", .min = 1),
     NUMBER("sf_append_deadline_millis", QWP_OPTION_MILLIS, sf_append_wait_ns_max, "30000",
            "longest a producer waits for room"),
-    FLAG("drain_orphans", drain_orphans, "off",
-         "(not in effect yet) also deliver what other slots in sf_dir left"),
+    FLAG("drain_orphans", drain_orphans, "off", "also deliver what other slots in sf_dir left"),
     NUMBER("max_background_drainers", QWP_OPTION_COUNT, drainers_max, "4",
-           "(not in effect yet) most such slots at a time", .max = 1024),
+           "most such slots at a time", .max = 1024),
 
     NUMBER("reconnect_initial_backoff_millis", QWP_OPTION_MILLIS, backoff_ns_min, "100",
            "first delay after a round of servers without success", .min = 1),

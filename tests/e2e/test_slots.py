@@ -62,6 +62,28 @@ def our_slot(build):
         assert n == rows - 1
 
 
+def orphans(build):
+    """What others left in sf_dir is delivered beside our own rows; a slot that cannot be is marked."""
+    with Stack(build, sink=["--ndjson", "{dir}/rows"], sidecar=["--linger", "0"],
+               conf="sf_dir={dir}/sf;sender_id=ours;drain_orphans=on;"
+                    "max_background_drainers=2;") as stack:
+        stack.stop_sidecar()
+        sf = os.path.join(stack.directory, "sf")
+        with tarfile.open(os.path.join(DATA, "slot-3000-rows.tar.gz")) as packed:
+            for copy in ("a", "b", "c", "broken"):
+                packed.extractall(os.path.join(sf, copy + ".tmp"))
+                os.rename(os.path.join(sf, copy + ".tmp", "desk-ingest-0"), os.path.join(sf, copy))
+                os.rmdir(os.path.join(sf, copy + ".tmp"))
+        os.unlink(os.path.join(sf, "broken", "sf-manifest.bin"))
+        stack.start_sidecar()
+        finish(stack.producer("--name", "p0", "--rows", 1000), "producer")
+        wait_until(lambda: stack.log_text().count('msg="orphan drained"') == 3, "orphans drained")
+        wait_until(lambda: os.path.exists(os.path.join(sf, "broken", ".failed")), "a slot is marked")
+        assert stack.stop_sidecar() == 0, stack.log_text()
+        counts = stack.sink.stop()["tables"]
+        assert counts == {"trades": 9000, "seq_0": 1000}, counts
+
+
 def no_slot(build):
     """What is no slot is an error that names it."""
     with Stack(build) as stack:
@@ -73,6 +95,6 @@ def no_slot(build):
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    for scenario in (clients_slot, our_slot, no_slot):
+    for scenario in (clients_slot, our_slot, orphans, no_slot):
         scenario(options.build)
         print(scenario.__name__, "ok")
