@@ -166,7 +166,8 @@ static enum qwp_result set_number(const struct qwp_option *option, void *field, 
         return QWP_OK;
     }
     const bool off = (option->flags & QWP_OPTION_OFF_IS_ZERO) != 0 && strcmp(value, "off") == 0;
-    const bool below = (option->flags & QWP_OPTION_UNSIGNED_CLAMP) != 0 && strcmp(value, "-1") == 0;
+    const bool below =
+        (option->flags & QWP_OPTION_MINUS_ONE_IS_ZERO) != 0 && strcmp(value, "-1") == 0;
     if (!off && !below) {
         if (!read_by_kind(option->kind, value, &number)) {
             return refuse(option, value, number_noun(option->kind), err);

@@ -31,10 +31,10 @@ enum qwp_option_kind {
 };
 
 enum {
-    QWP_OPTION_SECRET = 0x01,         /* the value appears in no text */
-    QWP_OPTION_OFF_IS_ZERO = 0x02,    /* a number that may also be "off", kept as 0 */
-    QWP_OPTION_NONE_IS_NEVER = 0x04,  /* a time that may also be "none", kept as QWP_NEVER_NS */
-    QWP_OPTION_UNSIGNED_CLAMP = 0x08, /* a time that may be -1, kept as 0 */
+    QWP_OPTION_SECRET = 0x01,            /* the value appears in no text */
+    QWP_OPTION_OFF_IS_ZERO = 0x02,       /* a number that may also be "off", kept as 0 */
+    QWP_OPTION_NONE_IS_NEVER = 0x04,     /* a time that may also be "none", kept as QWP_NEVER_NS */
+    QWP_OPTION_MINUS_ONE_IS_ZERO = 0x08, /* a time that may be -1, kept as 0 */
 };
 
 struct qwp_option {
