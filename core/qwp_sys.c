@@ -74,6 +74,15 @@ int qwp_sys_sync(const struct qwp_sys *sys, int fd)
     return rc;
 }
 
+int qwp_sys_sync_dir(const struct qwp_sys *sys, int fd)
+{
+    int rc;
+    do {
+        rc = sys->fsync(fd);
+    } while (rc != 0 && errno == EINTR);
+    return rc;
+}
+
 ssize_t qwp_sys_read_full(const struct qwp_sys *sys, int fd, void *at, size_t len, uint64_t off)
 {
     size_t done = 0;

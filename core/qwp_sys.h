@@ -41,7 +41,8 @@ extern const struct qwp_sys qwp_sys_real;
 /* The same with EINTR and short transfers dealt with; -1 and errno as above. */
 int qwp_sys_open(const struct qwp_sys *sys, int dir_fd, const char *path, int flags, mode_t mode);
 int qwp_sys_allocate(const struct qwp_sys *sys, int fd, uint64_t off, uint64_t len);
-int qwp_sys_sync(const struct qwp_sys *sys, int fd); /* fdatasync */
+int qwp_sys_sync(const struct qwp_sys *sys, int fd);     /* fdatasync */
+int qwp_sys_sync_dir(const struct qwp_sys *sys, int fd); /* fsync */
 /* Bytes read: fewer than `len` only at the end of the file. */
 ssize_t qwp_sys_read_full(const struct qwp_sys *sys, int fd, void *at, size_t len, uint64_t off);
 /* 0 when all is written; after -1 some of it may be. */

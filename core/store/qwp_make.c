@@ -180,6 +180,7 @@ static enum qwp_result rename_ready(struct qwp_make *make, const struct qwp_make
         0) {
         return qwp_fail(err, QWP_IO, errno, "cannot rename segment %s", unready.name);
     }
+    make->renamed = true;
     QWP_CRASH_POINT("make.renamed");
     make->step = place->durable ? QWP_MAKE_SYNC_DIR : QWP_MAKE_READY;
     return QWP_AGAIN;
@@ -264,11 +265,50 @@ enum qwp_result qwp_make_step(struct qwp_make *make, const struct qwp_make_place
     return QWP_CLOSED;
 }
 
-void qwp_make_undo(struct qwp_make *make, const struct qwp_make_place *place)
+static uint64_t file_remove(const char *name, uint64_t bytes, const struct qwp_make_place *place,
+                            struct qwp_leftover *leftover)
 {
-    const struct unready unready = unready_name(make->segment);
-    place->sys->unlinkat(place->dir_fd, unready.name, 0);
-    place->sys->unlinkat(place->dir_fd, make->segment->name, 0);
-    qwp_segment_free(make->segment, place->sys);
+    if (place->sys->unlinkat(place->dir_fd, name, 0) == 0 || errno == ENOENT) {
+        return bytes;
+    }
+    QWP_ASSERT(leftover->name[0] == '\0');
+    snprintf(leftover->name, sizeof leftover->name, "%s", name);
+    leftover->bytes = bytes;
+    return 0;
+}
+
+uint64_t qwp_make_undo(struct qwp_make *make, const struct qwp_make_place *place,
+                       struct qwp_leftover *leftover)
+{
+    struct qwp_segment *segment = make->segment;
+    const struct unready unready = unready_name(segment);
+    const uint64_t freed =
+        file_remove(make->renamed ? segment->name : unready.name, segment->bytes, place, leftover);
+    qwp_segment_free(segment, place->sys);
     *make = (struct qwp_make){0};
+    return freed;
+}
+
+uint64_t qwp_segment_remove(struct qwp_segment *segment, const struct qwp_make_place *place,
+                            struct qwp_leftover *leftover)
+{
+    const uint64_t freed = file_remove(segment->name, segment->bytes, place, leftover);
+    qwp_segment_free(segment, place->sys);
+    return freed;
+}
+
+enum qwp_result qwp_leftover_remove(struct qwp_leftover *leftover,
+                                    const struct qwp_make_place *place, uint64_t *freed,
+                                    struct qwp_error *err)
+{
+    *freed = 0;
+    if (leftover->name[0] == '\0') {
+        return QWP_OK;
+    }
+    if (place->sys->unlinkat(place->dir_fd, leftover->name, 0) != 0 && errno != ENOENT) {
+        return qwp_fail(err, QWP_IO, errno, "cannot remove %s", leftover->name);
+    }
+    *freed = leftover->bytes;
+    *leftover = (struct qwp_leftover){0};
+    return QWP_OK;
 }

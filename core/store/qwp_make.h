@@ -46,6 +46,7 @@ struct qwp_make {
     uint8_t flags;
     uint64_t old_end_off;  /* how far a recycled one was written */
     struct qwp_slow_op op; /* of the present step */
+    bool renamed;          /* the file has its final name */
     bool op_out;           /* handed out, result not looked at yet */
     int error;             /* of the step that failed */
     const char *what;      /* ditto: "reserve space for", ... */
@@ -66,8 +67,25 @@ QWP_MUST_USE enum qwp_result qwp_make_again(struct qwp_make *make,
  * err; then qwp_make_undo(). */
 QWP_MUST_USE enum qwp_result
 qwp_make_step(struct qwp_make *make, const struct qwp_make_place *place, struct qwp_error *err);
-/* Throws the half-made segment away, file and all. */
-void qwp_make_undo(struct qwp_make *make, const struct qwp_make_place *place);
+/* A segment file that is of no use and could not be removed: it stays counted, and no other is made
+ * before it is gone. */
+struct qwp_leftover {
+    char name[QWP_STORE_NAME_BYTES + 8]; /* "": none */
+    uint64_t bytes;
+};
+
+/* Throws the half-made segment away, file and all. Returns the bytes to uncharge: the segment's, or
+ * 0 and the file is in *leftover, which was empty. */
+QWP_MUST_USE uint64_t qwp_make_undo(struct qwp_make *make, const struct qwp_make_place *place,
+                                    struct qwp_leftover *leftover);
+/* Removes the segment's file and frees it; the same. */
+QWP_MUST_USE uint64_t qwp_segment_remove(struct qwp_segment *segment,
+                                         const struct qwp_make_place *place,
+                                         struct qwp_leftover *leftover);
+/* Tries again. *freed: bytes to uncharge (0 without one). QWP_IO: still there. */
+QWP_MUST_USE enum qwp_result qwp_leftover_remove(struct qwp_leftover *leftover,
+                                                 const struct qwp_make_place *place,
+                                                 uint64_t *freed, struct qwp_error *err);
 
 /* Unmaps, closes and frees; the file stays. NULL is fine. */
 void qwp_segment_free(struct qwp_segment *segment, const struct qwp_sys *sys);

@@ -44,6 +44,7 @@ enum qwp_result qwp_seglog_make_now(struct qwp_seglog *log, uint64_t bytes, uint
     const uint64_t number = atomic_fetch_add_explicit(&log->next_number, 1, memory_order_relaxed);
     enum qwp_result result = qwp_make_new(&make, &place, number, bytes, flags, err);
     if (result != QWP_OK) {
+        qwp_seglog_uncharge(log, bytes);
         return result;
     }
     while ((result = qwp_make_step(&make, &place, err)) == QWP_AGAIN) {
@@ -52,7 +53,7 @@ enum qwp_result qwp_seglog_make_now(struct qwp_seglog *log, uint64_t bytes, uint
         }
     }
     if (result != QWP_OK) {
-        qwp_make_undo(&make, &place);
+        qwp_seglog_uncharge(log, qwp_make_undo(&make, &place, &log->w.leftover));
         return result;
     }
     *out = make.segment;
@@ -96,12 +97,22 @@ static bool charge_in_place(struct qwp_seglog *log, uint64_t bytes)
         if (spare == NULL) {
             return charge_when_stuck(log, bytes);
         }
-        log->sys->unlinkat(log->place.dir_fd, spare->name, 0);
-        const uint64_t freed = spare->bytes;
-        qwp_segment_free(spare, log->sys);
-        qwp_seglog_uncharge(log, freed);
+        qwp_seglog_uncharge(log, qwp_segment_remove(spare, &log->place, &log->w.leftover));
+        if (log->w.leftover.name[0] != '\0') {
+            return false;
+        }
     }
     return true;
+}
+
+static enum qwp_result trouble(struct qwp_seglog *log, int64_t now_ns, struct qwp_error *err)
+{
+    qwp_error_prefix(&log->w.retry_error, "store %s", log->dir);
+    log->w.retry_ns = now_ns + QWP_SEGLOG_RETRY_NS;
+    if (err != NULL) {
+        *err = log->w.retry_error;
+    }
+    return QWP_AGAIN;
 }
 
 static enum qwp_result make_in_place(struct qwp_seglog *log, uint64_t bytes,
@@ -114,6 +125,11 @@ static enum qwp_result make_in_place(struct qwp_seglog *log, uint64_t bytes,
         }
         return QWP_AGAIN;
     }
+    uint64_t freed;
+    if (qwp_leftover_remove(&log->w.leftover, &log->place, &freed, &log->w.retry_error) != QWP_OK) {
+        return trouble(log, now_ns, err);
+    }
+    qwp_seglog_uncharge(log, freed);
     if (!charge_in_place(log, bytes)) {
         return qwp_fail(err, QWP_AGAIN, 0,
                         "the store %s is full: %llu bytes of at most %llu are in use; it goes on "
@@ -121,18 +137,9 @@ static enum qwp_result make_in_place(struct qwp_seglog *log, uint64_t bytes,
                         log->dir, (unsigned long long)atomic_load(&log->charged),
                         (unsigned long long)log->total_bytes_max);
     }
-    const enum qwp_result result =
-        qwp_seglog_make_now(log, bytes, log->segment_flags, out, &log->w.retry_error);
-    if (result != QWP_OK) {
-        qwp_seglog_uncharge(log, bytes);
-        qwp_error_prefix(&log->w.retry_error, "store %s", log->dir);
-        log->w.retry_ns = now_ns + QWP_SEGLOG_RETRY_NS;
-        if (err != NULL) {
-            *err = log->w.retry_error;
-        }
-        return QWP_AGAIN;
-    }
-    return QWP_OK;
+    return qwp_seglog_make_now(log, bytes, log->segment_flags, out, &log->w.retry_error) == QWP_OK
+               ? QWP_OK
+               : trouble(log, now_ns, err);
 }
 
 /* Header, manifest, link: whatever crash comes in between leaves an empty spare or an empty active
@@ -401,6 +408,7 @@ void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out
         .rotations_without_spare =
             atomic_load_explicit(&log->rotations_without_spare, memory_order_relaxed),
         .recycled = atomic_load_explicit(&log->recycled, memory_order_relaxed),
+        .failures = atomic_load_explicit(&log->failures, memory_order_relaxed),
         .sync_failures = atomic_load_explicit(&log->sync_failures, memory_order_relaxed),
         .synced_count = atomic_load_explicit(&log->synced_fsn_count, memory_order_relaxed),
     };

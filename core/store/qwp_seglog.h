@@ -53,7 +53,9 @@ struct qwp_seglog_options {
 QWP_MUST_USE enum qwp_result qwp_seglog_open(struct qwp_seglog **out,
                                              const struct qwp_seglog_options *options,
                                              struct qwp_error *err);
-void qwp_seglog_close(struct qwp_seglog *log); /* keeps everything on disk; NULL is fine */
+/* Keeps everything on disk. No role runs any more, and nothing is under way in options.slow. NULL
+ * is fine. */
+void qwp_seglog_close(struct qwp_seglog *log);
 
 /* What recovery found, for the log of the program and for qwp_cursors. Valid until close. */
 struct qwp_seglog_recovery {
@@ -134,8 +136,9 @@ struct qwp_seglog_stats {
     uint64_t bytes_waiting; /* payload bytes published and not acknowledged */
     uint32_t segments_active, segments_sealed, segments_spare;
     uint64_t rotations, rotations_without_spare, recycled; /* since open */
-    uint64_t sync_failures;                                /* since open */
-    uint64_t synced_count; /* frames below it are on disk for certain (PERIODIC; else 0) */
+    uint64_t failures;      /* keeper's steps that failed and are tried again, since open */
+    uint64_t sync_failures; /* of these and others: a sync failed, since open */
+    uint64_t synced_count;  /* frames below it are on disk for certain (PERIODIC; else 0) */
 };
 void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out);
 
@@ -144,6 +147,8 @@ void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out
  * due by time (QWP_NEVER_NS: nothing until publish or ack move, or until the operation that was
  * passed to options.slow is done). */
 void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int64_t *next_ns);
+/* Keeper. Why stats.failures went up the last time. */
+const struct qwp_error *qwp_seglog_keeper_error(const struct qwp_seglog *log);
 /* Writes the watermark and, with PERIODIC, syncs everything now: for a shutdown. */
 QWP_MUST_USE enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err);
 

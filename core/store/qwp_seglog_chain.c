@@ -139,6 +139,10 @@ static void aside(struct qwp_recovery *r, struct qwp_found *found, const char *w
 static bool fate_clear(struct qwp_recovery *r, struct qwp_found *found)
 {
     const struct qwp_scan *scan = &found->scan;
+    if (scan->bytes == 0) {
+        found->fate = QWP_FATE_REMOVE; /* emptied because it could not be removed */
+        return true;
+    }
     if (scan->header_bad) {
         aside(r, found, "damaged header or unknown version");
         return true;

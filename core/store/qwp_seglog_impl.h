@@ -35,6 +35,7 @@ struct qwp_seglog_writer {
     uint64_t published_bytes;
     int64_t retry_ns; /* no segment is made in place before that: the last try failed */
     struct qwp_error retry_error;
+    struct qwp_leftover leftover;
     struct qwp_dict_file dict_file;
 };
 
@@ -61,10 +62,15 @@ struct qwp_seglog_keeper {
     uint32_t job_step;
     struct qwp_segment *job_segment;
     uint64_t job_count; /* published when a sync began */
+    uint64_t
+        round_count; /* job_count of the last sync that came to its end, whatever failed in it */
+    bool was_sync;   /* the last job: another one goes first, if there is any */
     bool op_out;
     struct qwp_slow_op op;
     struct qwp_make make;
-    int64_t retry_ns; /* after a failure nothing new is begun before that */
+    struct qwp_leftover leftover;
+    int64_t retry_ns;       /* after a failure nothing new is begun before that */
+    struct qwp_error error; /* of the last failure */
     uint32_t spares_wanted;
     uint64_t rotations_seen;
     int64_t rotation_ns; /* when they were seen */
@@ -115,6 +121,7 @@ struct qwp_seglog {
     _Atomic uint64_t recycled;
     _Atomic uint64_t disposed; /* sealed segments that left the chain */
     _Atomic uint64_t sync_failures;
+    _Atomic uint64_t failures;
     _Atomic uint64_t synced_fsn_count;
 
     /* Spares, a queue. sync[seglog.spare]: places below spare_tail hold ready segments (writer:
@@ -135,9 +142,13 @@ struct qwp_seglog {
 bool qwp_seglog_charge(struct qwp_seglog *log, uint64_t bytes);
 void qwp_seglog_uncharge(struct qwp_seglog *log, uint64_t bytes);
 
-/* Makes a segment here and now; it is charged already. */
+/* Writer. Makes a segment here and now. It is charged already; on failure that is taken back,
+ * unless its file could not be removed. */
 enum qwp_result qwp_seglog_make_now(struct qwp_seglog *log, uint64_t bytes, uint8_t flags,
                                     struct qwp_segment **out, struct qwp_error *err);
+
+/* Keeper. An operation that was handed to options.slow is not done yet. */
+bool qwp_seglog_op_under_way(const struct qwp_seglog *log);
 
 /* The segment that holds frame `fsn`, from `segment` on; fsn < published_count or just behind. */
 static inline struct qwp_segment *qwp_seglog_find(struct qwp_segment *segment, uint64_t fsn)

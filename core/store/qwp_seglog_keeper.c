@@ -28,6 +28,7 @@ static void count_up(_Atomic uint64_t *counter)
 static void job_begin(struct qwp_seglog *log, enum qwp_seglog_job job)
 {
     log->k.job = job;
+    log->k.was_sync = job == QWP_JOB_SYNC;
     log->k.job_step = 0;
     log->k.op_out = false;
 }
@@ -37,8 +38,10 @@ static void job_end(struct qwp_seglog *log)
     log->k.job = QWP_JOB_NONE;
 }
 
+/* k.error says why. */
 static void job_failed(struct qwp_seglog *log, int64_t now_ns)
 {
+    count_up(&log->failures);
     log->k.job = QWP_JOB_NONE;
     log->k.retry_ns = now_ns + QWP_SEGLOG_RETRY_NS;
 }
@@ -90,6 +93,23 @@ static void spares_adapt(struct qwp_seglog *log, int64_t now_ns)
     k->rotation_ns = now_ns;
 }
 
+/* Frames below it are on disk: up to the first segment whose sync failed. */
+static void synced_claim(struct qwp_seglog *log)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    uint64_t claim = k->round_count;
+    for (struct qwp_segment *segment = k->oldest; segment != NULL; segment = next_of(segment)) {
+        if (segment->suspect && segment->base < claim) {
+            claim = segment->base;
+            break;
+        }
+    }
+    if (claim > k->synced_count) {
+        k->synced_count = claim;
+        atomic_store_explicit(&log->synced_fsn_count, claim, memory_order_relaxed);
+    }
+}
+
 /* The oldest segment leaves the chain; it is acknowledged and the manifest knows. */
 static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
 {
@@ -105,7 +125,22 @@ static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
         k->synced_to = k->oldest; /* nothing of it needs to be on disk any more */
     }
     count_up(&log->disposed);
+    if (segment->suspect) {
+        synced_claim(log); /* it was in the way */
+    }
     return segment;
+}
+
+/* False: a file that should be gone is in the way of making another. */
+static bool leftover_remove(struct qwp_seglog *log, int64_t now_ns)
+{
+    uint64_t freed;
+    if (qwp_leftover_remove(&log->k.leftover, &log->place, &freed, &log->k.error) != QWP_OK) {
+        job_failed(log, now_ns);
+        return false;
+    }
+    qwp_seglog_uncharge(log, freed);
+    return true;
 }
 
 static bool recycle_begin(struct qwp_seglog *log, int64_t now_ns)
@@ -114,7 +149,7 @@ static bool recycle_begin(struct qwp_seglog *log, int64_t now_ns)
     /* Popped only on success, and making takes its link. */
     struct qwp_segment *segment = k->oldest;
     struct qwp_segment *next = next_of(segment);
-    if (qwp_make_again(&k->make, &log->place, segment, log->segment_flags, NULL) != QWP_OK) {
+    if (qwp_make_again(&k->make, &log->place, segment, log->segment_flags, &k->error) != QWP_OK) {
         job_failed(log, now_ns);
         return false;
     }
@@ -132,7 +167,7 @@ static bool make_begin(struct qwp_seglog *log, int64_t now_ns)
     }
     const uint64_t number = atomic_fetch_add_explicit(&log->next_number, 1, memory_order_relaxed);
     if (qwp_make_new(&log->k.make, &log->place, number, log->segment_bytes, log->segment_flags,
-                     NULL) != QWP_OK) {
+                     &log->k.error) != QWP_OK) {
         qwp_seglog_uncharge(log, log->segment_bytes);
         job_failed(log, now_ns);
         return false;
@@ -144,9 +179,8 @@ static bool make_begin(struct qwp_seglog *log, int64_t now_ns)
 static void make_step(struct qwp_seglog *log, int64_t now_ns)
 {
     struct qwp_seglog_keeper *k = &log->k;
-    struct qwp_error err;
     const bool again = k->make.old_end_off != 0;
-    const enum qwp_result result = qwp_make_step(&k->make, &log->place, &err);
+    const enum qwp_result result = qwp_make_step(&k->make, &log->place, &k->error);
     if (result == QWP_AGAIN) {
         if (k->make.op_out) {
             log->slow.submit(log->slow.owner, &k->make.op);
@@ -154,9 +188,7 @@ static void make_step(struct qwp_seglog *log, int64_t now_ns)
         return;
     }
     if (result != QWP_OK) {
-        const uint64_t bytes = k->make.segment->bytes;
-        qwp_make_undo(&k->make, &log->place);
-        qwp_seglog_uncharge(log, bytes);
+        qwp_seglog_uncharge(log, qwp_make_undo(&k->make, &log->place, &k->leftover));
         job_failed(log, now_ns);
         return;
     }
@@ -194,6 +226,7 @@ static void trim_step(struct qwp_seglog *log, int64_t now_ns)
     if (k->job_step == 3 && k->op.error != 0) {
         /* The kernel may call the page clean now, so the next try writes it again. */
         count_up(&log->sync_failures);
+        (void)qwp_fail(&k->error, QWP_IO, k->op.error, "cannot sync %s", QWP_MANIFEST_NAME);
         job_failed(log, now_ns);
         return;
     }
@@ -213,6 +246,7 @@ static void drop_step(struct qwp_seglog *log, int64_t now_ns)
         return;
     }
     if (k->op.error != 0 && k->op.error != ENOENT) {
+        (void)qwp_fail(&k->error, QWP_IO, k->op.error, "cannot remove segment %s", k->oldest->name);
         job_failed(log, now_ns); /* it stays charged and is tried again */
         return;
     }
@@ -246,6 +280,7 @@ static void note_step(struct qwp_seglog *log, int64_t now_ns)
                 k->job_segment->suspect = true;
             } else {
                 (void)qwp_manifest_write(&log->manifest);
+                (void)qwp_fail(&k->error, QWP_IO, k->op.error, "cannot sync %s", QWP_MANIFEST_NAME);
                 job_failed(log, now_ns);
                 return;
             }
@@ -328,23 +363,6 @@ static void sync_judge(struct qwp_seglog *log)
     }
 }
 
-/* Frames below it are on disk: up to the first segment whose sync failed. */
-static void synced_claim(struct qwp_seglog *log)
-{
-    struct qwp_seglog_keeper *k = &log->k;
-    uint64_t claim = k->job_count;
-    for (struct qwp_segment *segment = k->oldest; segment != NULL; segment = next_of(segment)) {
-        if (segment->suspect && segment->base < claim) {
-            claim = segment->base;
-            break;
-        }
-    }
-    if (claim > k->synced_count) {
-        k->synced_count = claim;
-        atomic_store_explicit(&log->synced_fsn_count, claim, memory_order_relaxed);
-    }
-}
-
 static void sync_step(struct qwp_seglog *log)
 {
     struct qwp_seglog_keeper *k = &log->k;
@@ -378,6 +396,7 @@ static void sync_step(struct qwp_seglog *log)
         op.fd = k->watermark.fd;
         break;
     default:
+        k->round_count = k->job_count;
         synced_claim(log);
         job_end(log);
         return;
@@ -394,7 +413,17 @@ static bool trim_due(const struct qwp_seglog *log)
 
 static bool sync_due(const struct qwp_seglog *log)
 {
-    return log->periodic && qwp_seglog_published_count(log) > log->k.synced_count;
+    return log->periodic && qwp_seglog_published_count(log) > log->k.round_count;
+}
+
+static bool sync_begin(struct qwp_seglog *log, int64_t now_ns)
+{
+    if (!sync_due(log) || now_ns < log->k.sync_due_ns) {
+        return false;
+    }
+    log->k.sync_due_ns = now_ns + log->sync_interval_ns;
+    job_begin(log, QWP_JOB_SYNC);
+    return true;
 }
 
 /* Begins what matters most. False: nothing to do now. */
@@ -404,13 +433,14 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
     if (now_ns < k->retry_ns) {
         return false;
     }
+    if (k->leftover.name[0] != '\0' && !leftover_remove(log, now_ns)) {
+        return false;
+    }
     if (log->place.durable && next_of(k->noted_to) != NULL) {
         job_begin(log, QWP_JOB_NOTE_ACTIVE);
         return true;
     }
-    if (sync_due(log) && now_ns >= k->sync_due_ns) {
-        k->sync_due_ns = now_ns + log->sync_interval_ns;
-        job_begin(log, QWP_JOB_SYNC);
+    if (!k->was_sync && sync_begin(log, now_ns)) {
         return true;
     }
     const uint32_t spares = spare_count(log);
@@ -427,7 +457,7 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
         job_begin(log, QWP_JOB_TRIM);
         return true;
     }
-    return spares < k->spares_wanted && make_begin(log, now_ns);
+    return (spares < k->spares_wanted && make_begin(log, now_ns)) || sync_begin(log, now_ns);
 }
 
 static void job_step(struct qwp_seglog *log, int64_t now_ns)
@@ -453,7 +483,7 @@ static void job_step(struct qwp_seglog *log, int64_t now_ns)
     }
 }
 
-static bool op_under_way(const struct qwp_seglog *log)
+bool qwp_seglog_op_under_way(const struct qwp_seglog *log)
 {
     return (log->k.op_out && !log->k.op.done) ||
            (log->k.job == QWP_JOB_MAKE && log->k.make.op_out && !log->k.make.op.done);
@@ -465,12 +495,12 @@ void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int
     *next_ns = QWP_NEVER_NS;
     watermark_put(log);
     spares_adapt(log, now_ns);
-    if (op_under_way(log)) {
+    if (qwp_seglog_op_under_way(log)) {
         return;
     }
     if (log->k.job != QWP_JOB_NONE || job_choose(log, now_ns)) {
         job_step(log, now_ns);
-        *more = !op_under_way(log);
+        *more = !qwp_seglog_op_under_way(log);
         return;
     }
     if (now_ns < log->k.retry_ns) {
@@ -478,6 +508,11 @@ void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int
     } else if (sync_due(log)) {
         *next_ns = log->k.sync_due_ns;
     }
+}
+
+const struct qwp_error *qwp_seglog_keeper_error(const struct qwp_seglog *log)
+{
+    return &log->k.error;
 }
 
 /* Not by the state machine: here and now, whatever it is doing. */
@@ -505,7 +540,7 @@ enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err)
         return qwp_fail(err, QWP_IO, error, "store %s: not all frames could be synced to disk",
                         log->dir);
     }
-    k->job_count = count;
+    k->round_count = count;
     synced_claim(log);
     return QWP_OK;
 }

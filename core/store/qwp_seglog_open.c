@@ -7,6 +7,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "core/qwp_assert.h"
 #include "core/store/qwp_seglog_impl.h"
 
 enum { SLOW_STEP_BYTES = 64 * 1024, DAMAGED_SLOTS_MAX = 1000 };
@@ -230,7 +231,7 @@ static void spares_remove(struct qwp_seglog *log)
         qwp_segment_free(segment, log->sys);
     }
     if (log->k.job == QWP_JOB_MAKE) {
-        qwp_make_undo(&log->k.make, &log->place);
+        (void)!qwp_make_undo(&log->k.make, &log->place, &log->k.leftover);
     }
 }
 
@@ -258,6 +259,7 @@ void qwp_seglog_close(struct qwp_seglog *log)
     if (log == NULL) {
         return;
     }
+    QWP_ASSERT(!qwp_seglog_op_under_way(log));
     const struct qwp_sys *sys = log->sys;
     if (log->k.oldest != NULL) {
         qwp_seglog_abandon(log, log->w.room);

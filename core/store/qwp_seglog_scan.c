@@ -61,7 +61,12 @@ static enum qwp_result file_scan(struct qwp_recovery *r, const char *name, struc
         return qwp_fail(err, QWP_IO, errno, "cannot open segment %s/%s", log->dir, name);
     }
     struct stat st;
-    if (sys->fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    if (sys->fstat(fd, &st) != 0) {
+        result = qwp_fail(err, QWP_IO, errno, "cannot look at segment %s/%s", log->dir, name);
+        sys->close(fd);
+        return result;
+    }
+    if (!S_ISREG(st.st_mode)) {
         sys->close(fd);
         return QWP_OK; /* nor is a directory */
     }

@@ -228,7 +228,7 @@ static enum qwp_result manifest_settle(struct qwp_recovery *r, struct qwp_error 
         (void)qwp_manifest_write(manifest);
     }
     if (log->place.durable && (qwp_sys_sync(log->sys, manifest->dual.fd) != 0 ||
-                               log->sys->fsync(log->place.dir_fd) != 0)) {
+                               qwp_sys_sync_dir(log->sys, log->place.dir_fd) != 0)) {
         return qwp_fail(err, QWP_IO, errno, "cannot sync %s/%s", log->dir, QWP_MANIFEST_NAME);
     }
     QWP_CRASH_POINT("open.manifest");
@@ -342,7 +342,7 @@ static void roles_begin(struct qwp_recovery *r, struct qwp_segment *first, struc
     k->noted_to = k->synced_to = last;
     k->rotations_seen = log->rotations;
     k->spares_wanted = 1;
-    k->synced_count = log->periodic ? r->next_fsn : 0;
+    k->synced_count = k->round_count = log->periodic ? r->next_fsn : 0;
     log->synced_fsn_count = k->synced_count;
 }
 

@@ -168,6 +168,7 @@ struct store_files store_files_count(const char *dir)
             files.segment_bytes += (uint64_t)st.st_size;
         } else if (ends_with(entry->d_name, ".sfa.new")) {
             files.unready++;
+            files.unready_bytes += (uint64_t)st.st_size;
         } else if (ends_with(entry->d_name, ".corrupt")) {
             files.corrupt++;
         } else if (S_ISREG(st.st_mode)) {

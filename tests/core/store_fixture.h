@@ -35,7 +35,7 @@ uint64_t store_read_all(struct qwp_seglog *log, struct qwp_seglog_cursor *cursor
 /* Counts and measures the *.sfa files, and returns how many other names there are. */
 struct store_files {
     unsigned segments, unready, corrupt, others;
-    uint64_t segment_bytes;
+    uint64_t segment_bytes, unready_bytes;
 };
 struct store_files store_files_count(const char *dir);
 
