@@ -227,6 +227,20 @@ def many_symbols():
     print("symbols: 20000 in definitions of 128 KiB equal")
 
 
+def large_rows():
+    """A text that needs a larger ring than usual."""
+    text = "\u017e" * 350000
+    line = ('t a="%s",b=1i 1\nt a="x",b=2i 2\n' % text).encode()
+    with new_stack() as stack:
+        failed = feed(stack, "--format", "ilp", "-", stdin=line, expect=1)
+        assert "line 1: table 't': the row is too large" in failed["error"], failed
+        feed(stack, "--format", "ilp", "--ring-bytes", "4m", "-", stdin=line)
+        want = [{"table": "t", "ts": 1, "ts_unit": "ns", "row": {"a": text, "b": 1}},
+                {"table": "t", "ts": 2, "ts_unit": "ns", "row": {"a": "x", "b": 2}}]
+        expect_same(rows_of(stack), want, ordered=True)
+    print("large rows: 700 kB equal")
+
+
 def bad_lines():
     text = b"t a=1i 1\nt a=oops 2\nt a=3i 3\nt a=\"\xff\" 4\nt a=5i 9223372036854775807\nt a=6i 6\n"
     with new_stack() as stack:
@@ -296,9 +310,10 @@ def no_sidecar():
     with new_stack() as stack:
         stack.stop_sidecar()
         done = subprocess.run([os.path.join(stack.bin, "qwp-feed"), "--rings", stack.rings, "--json", "--format",
-                               "ilp", "--ack-timeout", "0.5", "-"], input=b"t a=1i 1\n", capture_output=True,
+                               "ilp", "--ack-timeout", "4", "-"], input=b"t a=1i 1\n", capture_output=True,
                               timeout=60)
         assert done.returncode == 1 and b"not acknowledged" in done.stderr, done
+        assert b"no sidecar serves this rings directory" in done.stderr, done
         assert json.loads(done.stdout)["rows_sent"] == 1
         early = subprocess.run([os.path.join(stack.bin, "qwp-feed"), "--rings", stack.rings, "--json", "--format",
                                 "ilp", "--no-wait", "-"], input=b"t a=2i 2\n", capture_output=True, timeout=60)
@@ -313,7 +328,7 @@ def rate():
     lines = "".join("t a=%di %d\n" % (i, i + 1) for i in range(1000))
     with new_stack() as stack:
         result = feed(stack, "--format", "ilp", "--rate", 2000, "--processes", 2, "-", stdin=lines.encode())
-        assert result["rows_sent"] == 1000 and result["seconds"] >= 0.49, result
+        assert result["rows_sent"] == 1000 and result["seconds"] >= 0.4, result
     print("rate: 1000 rows in %.2f s" % result["seconds"])
 
 
@@ -328,6 +343,7 @@ if __name__ == "__main__":
     csv_inferred()
     sequences()
     many_symbols()
+    large_rows()
     bad_lines()
     follow()
     slow_pipe()

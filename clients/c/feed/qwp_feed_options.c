@@ -29,7 +29,7 @@ static const char help[] =
     "default]\n"
     "  --producer NAME       name of the producer, for people and --producer-column [qwp-feed];\n"
     "                        with several processes -0, -1, ... is added\n"
-    "  --ring-bytes SIZE     size of a ring, with k, m or g [1m]\n"
+    "  --ring-bytes SIZE     size of a ring, with k, m or g; a row takes half of it at most [1m]\n"
     "  --definition-bytes SIZE  bound for tables and symbols in a ring; symbols beyond it travel\n"
     "                        as text [4m]\n"
     "\n"

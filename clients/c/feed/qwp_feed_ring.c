@@ -492,8 +492,11 @@ static enum qwp_result reserve_failed(struct qwp_feed_ring *ring, enum qwp_resul
         return qwp_fail(err, QWP_CLOSED, 0, "the sidecar does not read this ring any more: %s",
                         reason);
     }
-    return qwp_fail(err, result, 0, "table '%s': the row is too large for the ring (--ring-bytes)",
-                    row->shape->table->name);
+    return qwp_fail(
+        err, result, 0,
+        "table '%s': the row is too large: at most half of --ring-bytes, and never more "
+        "than %u bytes",
+        row->shape->table->name, ring->options.producer.unit_bytes_max);
 }
 
 /* Room for a row, waiting for it as long as nobody says stop. */

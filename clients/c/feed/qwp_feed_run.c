@@ -23,7 +23,8 @@ enum {
     WAIT_MS = 100,         /* how long anything waits before it looks around */
     SAMPLE_IDLE_MS = 1000, /* a pipe that is quiet so long has given its first rows */
 };
-#define SHOW_NS (INT64_C(200) * QWP_NS_PER_MS)
+#define SHOW_NS    (INT64_C(200) * QWP_NS_PER_MS)
+#define WITHOUT_NS (INT64_C(3) * QWP_NS_PER_S)
 
 struct child {
     pid_t pid; /* 0: ended */
@@ -42,9 +43,12 @@ struct run {
     struct qwp_feed_share *share;
     size_t share_bytes;
     struct child children[QWP_FEED_PROCESSES_MAX];
+    uint32_t children_running;
     int skip_fd;
     uint32_t block_bytes;
     struct qwp_feed_progress progress;
+    int64_t without_since_ns; /* a sidecar, 0: there is one */
+    bool without_told;
     char failure[QWP_FEED_FAILURE_BYTES];
     bool interrupted;
 };
@@ -70,6 +74,7 @@ static void child_ended(struct run *r, uint32_t index, int status)
 {
     struct child *child = &r->children[index];
     child->pid = 0;
+    r->children_running--;
     child->failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     if (WIFSIGNALED(status)) {
         char text[160];
@@ -80,17 +85,19 @@ static void child_ended(struct run *r, uint32_t index, int status)
     }
 }
 
+/* Takes note of those that ended; how many still run. */
 static uint32_t children_left(struct run *r)
 {
-    uint32_t left = 0;
-    for (uint32_t i = 0; i < r->options->processes; i++) {
-        int status;
-        if (r->children[i].pid != 0 && waitpid(r->children[i].pid, &status, WNOHANG) > 0) {
-            child_ended(r, i, status);
+    int status;
+    pid_t pid;
+    while (r->children_running > 0 && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        for (uint32_t i = 0; i < r->options->processes; i++) {
+            if (r->children[i].pid == pid) {
+                child_ended(r, i, status);
+            }
         }
-        left += r->children[i].pid != 0;
     }
-    return left;
+    return r->children_running;
 }
 
 static void kill_children(struct run *r)
@@ -102,13 +109,35 @@ static void kill_children(struct run *r)
     }
 }
 
+/* A feed that stands still for want of a sidecar says so once. */
+static void tell_without_sidecar(struct run *r, bool without, int64_t now_ns)
+{
+    if (!without) {
+        r->without_since_ns = 0;
+    } else if (r->without_since_ns == 0) {
+        r->without_since_ns = now_ns;
+    } else if (!r->without_told && now_ns - r->without_since_ns >= WITHOUT_NS) {
+        r->without_told = true;
+        if (r->options->progress) {
+            qwp_feed_progress_clear();
+        }
+        fputs("qwp-feed: no sidecar serves this rings directory (see --rings and --name); rows "
+              "wait in their rings\n",
+              stderr);
+    }
+}
+
 /* False: no more input is to be read. */
 static bool look_around(struct run *r)
 {
     const int64_t now_ns = qwp_clock_monotonic_ns();
-    if (r->options->progress && now_ns - r->progress.last_ns >= SHOW_NS) {
+    if (now_ns - r->progress.last_ns >= SHOW_NS) {
         const struct qwp_feed_totals totals = qwp_feed_totals(r->share, r->options->processes);
-        qwp_feed_progress_show(&r->progress, &totals, now_ns);
+        tell_without_sidecar(r, totals.without_sidecar, now_ns);
+        if (r->options->progress) {
+            qwp_feed_progress_show(&r->progress, &totals, now_ns);
+        }
+        r->progress.last_ns = now_ns;
     }
     if (signals_seen >= 1) {
         r->interrupted = true;
@@ -214,6 +243,7 @@ static enum qwp_result fork_worker(struct run *r, uint32_t index, struct qwp_err
     }
     if (pid > 0) {
         child->pid = pid;
+        r->children_running++;
         return QWP_OK;
     }
     /* A terminal's ^C goes to all processes; what it means is the parent's to say. */
@@ -270,6 +300,7 @@ static enum qwp_result prepare(struct run *r, struct qwp_error *err)
                      : share < BLOCK_BYTES_MIN             ? BLOCK_BYTES_MIN
                                                            : (uint32_t)share;
     r->share->start_ns = qwp_clock_monotonic_ns();
+    atomic_store_explicit(&r->share->due_ns, r->share->start_ns, memory_order_relaxed);
     r->progress.start_ns = r->share->start_ns;
     r->progress.last_ns = r->share->start_ns;
     for (uint32_t i = 0; result == QWP_OK && i < o->processes; i++) {

@@ -55,14 +55,13 @@ struct qwp_feed_share {
     sem_t freed; /* posted for every slot that becomes free */
     /* writer: parent. Readers: workers. Relaxed. */
     _Atomic uint32_t abandon; /* do not wait for anything any more */
-    _Atomic uint32_t input_ended;
     /* writers: whoever fails first (exchange). reader: parent. sync[feed.failure]: 2 says that the
      * text is there. */
     _Atomic uint32_t failed;
     char failure[QWP_FEED_FAILURE_BYTES];
-    /* writers: workers (fetch_add). Rows that were let through at the given rate. */
-    alignas(QWP_FEED_SHARE_LINE) _Atomic uint64_t paced_rows;
-    _Atomic uint64_t bad_told; /* bad lines that were printed */
+    /* writers: workers (compare and exchange). When the next row is due at the given rate. */
+    alignas(QWP_FEED_SHARE_LINE) _Atomic int64_t due_ns;
+    _Atomic uint64_t bad_told; /* writers: workers (fetch_add). Bad lines that were printed */
     int64_t start_ns;          /* const after the fork */
     struct qwp_feed_worker_share workers[];
 };

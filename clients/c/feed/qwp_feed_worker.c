@@ -17,9 +17,10 @@ enum {
     TELL_ROWS = 4096,  /* rows between two updates of the shared counts */
     PACE_BATCH_MAX = 1024,
 };
-#define LOOK_NS                                                                                    \
-    (INT64_C(200) * QWP_NS_PER_MS) /* how long anything waits before it looks around               \
-                                    */
+#define LOOK_NS       (INT64_C(200) * QWP_NS_PER_MS) /* waits no longer without looking around */
+#define PACE_SLACK_NS (INT64_C(50) * QWP_NS_PER_MS)  /* unused time that may be made up for */
+#define ROW_BYTES_MAX (UINT64_C(1) << 20)            /* in a ring: a message must hold it as well */
+#define RING_BYTES    (UINT64_C(1) << 20)            /* the default */
 
 struct worker {
     struct qwp_feed_worker_options o;
@@ -79,7 +80,8 @@ static void tell(struct worker *w)
     struct qwp_feed_worker_share *s = w->shared;
     atomic_store_explicit(&s->rows_sent, w->ring.rows, memory_order_relaxed);
     atomic_store_explicit(&s->rows_bad, w->rows_bad, memory_order_relaxed);
-    if (w->ring.producer == NULL) {
+    if (w->ring.producer == NULL) { /* a dry run lacks nobody */
+        atomic_store_explicit(&s->consumer, QWP_CONSUMER_RUNNING, memory_order_relaxed);
         return;
     }
     struct qwp_counters counters;
@@ -118,11 +120,14 @@ static enum qwp_result open_ring(struct worker *w, struct qwp_error *err)
     } else {
         snprintf(w->producer_name, sizeof w->producer_name, "%s", o->producer);
     }
+    const uint64_t ring_bytes = o->ring_bytes != 0 ? o->ring_bytes : RING_BYTES;
+    const uint64_t row_bytes = ring_bytes / 2 < ROW_BYTES_MAX ? ring_bytes / 2 : ROW_BYTES_MAX;
     const struct qwp_feed_ring_options options = {
         .producer = {.dir = o->dir,
                      .instance = o->instance,
                      .name = w->producer_name,
-                     .ring_bytes = o->ring_bytes,
+                     .ring_bytes = ring_bytes,
+                     .unit_bytes_max = (uint32_t)row_bytes,
                      .definition_bytes_max = o->definition_bytes,
                      .on_full = QWP_FULL_WAIT,
                      .full_wait_ns_max = LOOK_NS},
@@ -306,27 +311,35 @@ static void last_record(const struct worker *w, size_t *off, size_t *len)
     }
 }
 
-/* Waits until another batch of rows is due at the rate of all processes together. */
+/* Reserves the time of a batch of rows at the rate of all processes together. Time that nobody used
+ * is lost but for a little, so that a pause is not made up for by a flood. */
+static int64_t pace_ticket(struct worker *w)
+{
+    const int64_t cost_ns = (int64_t)(w->pace_batch / w->o.options->rate * 1e9);
+    int64_t due_ns = atomic_load_explicit(&w->o.share->due_ns, memory_order_relaxed);
+    int64_t ours_ns;
+    do {
+        const int64_t earliest_ns = qwp_clock_monotonic_ns() - PACE_SLACK_NS;
+        ours_ns = due_ns > earliest_ns ? due_ns : earliest_ns;
+    } while (!atomic_compare_exchange_weak_explicit(&w->o.share->due_ns, &due_ns, ours_ns + cost_ns,
+                                                    memory_order_relaxed, memory_order_relaxed));
+    return ours_ns;
+}
+
+/* False: told to stop meanwhile. */
 static bool pace(struct worker *w)
 {
     if (w->pace_left > 0) {
         w->pace_left--;
         return true;
     }
-    const uint64_t ticket =
-        atomic_fetch_add_explicit(&w->o.share->paced_rows, w->pace_batch, memory_order_relaxed);
-    const int64_t due_ns =
-        w->o.share->start_ns + (int64_t)((double)ticket / w->o.options->rate * 1e9);
-    for (;;) {
-        const int64_t wait_ns = due_ns - qwp_clock_monotonic_ns();
-        if (wait_ns <= 0) {
-            break;
-        }
+    const int64_t due_ns = pace_ticket(w);
+    int64_t wait_ns;
+    while ((wait_ns = due_ns - qwp_clock_monotonic_ns()) > 0) {
         if (abandoned(w)) {
             return false;
         }
-        const int64_t nap_ns = wait_ns < LOOK_NS ? wait_ns : LOOK_NS;
-        const struct timespec nap = {.tv_nsec = (long)nap_ns};
+        const struct timespec nap = {.tv_nsec = (long)(wait_ns < LOOK_NS ? wait_ns : LOOK_NS)};
         nanosleep(&nap, NULL);
         tell(w);
     }
@@ -382,7 +395,16 @@ static bool process_block(struct worker *w, const struct qwp_feed_block *block, 
 
 static void wait_ready(struct worker *w)
 {
-    while (sem_wait(&w->shared->ready) != 0 && errno == EINTR) {
+    for (;;) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += 1;
+        if (sem_timedwait(&w->shared->ready, &until) == 0) {
+            return;
+        }
+        if (errno == ETIMEDOUT && w->ring_open) {
+            tell(w); /* acknowledgements come in, sidecars come and go */
+        }
     }
 }
 
@@ -487,6 +509,9 @@ int qwp_feed_worker_run(const struct qwp_feed_worker_options *options)
     if (result != QWP_OK) {
         qwp_feed_share_fail(options->share, "%s", err.text);
         w.failed = true;
+    }
+    if (w.ring_open) {
+        tell(&w);
     }
     atomic_store_explicit(&w.shared->state, QWP_FEED_WORKER_SENDING, memory_order_relaxed);
     process_blocks(&w);
