@@ -1,6 +1,7 @@
 /* The data of one column: where its values are, and whether they may be what they are. */
 #include <string.h>
 
+#include "core/qwp_assert.h"
 #include "core/qwp_bytes.h"
 #include "core/wire/qwp_decode_internal.h"
 #include "core/wire/qwp_gorilla_read.h"
@@ -38,7 +39,7 @@ static uint32_t count_ones(const unsigned char *bits, uint32_t bytes)
 }
 
 /* Whether the bits beyond `count` in the last byte are 0. */
-static bool padding_clear(const unsigned char *bits, uint32_t count)
+static bool padding_clear(const unsigned char *bits, uint64_t count)
 {
     return count % 8 == 0 || bits[count / 8] >> (count % 8) == 0;
 }
@@ -339,22 +340,38 @@ static enum qwp_result check_raw_times(struct decode_pass *pass, const struct qw
     return QWP_OK;
 }
 
-/* All Gorilla codes of the third and later timestamps; `at` moves behind them. */
-static enum qwp_result check_gorilla_bits(struct decode_pass *pass, const struct qwp_column *column)
+/* Length of the codes of the third and later timestamps in bits, without their values; beyond the
+ * `len` bytes when some are missing. Steady times are runs of 0 bits, taken together. */
+static uint64_t gorilla_bits(const unsigned char *bits, size_t len, uint32_t codes)
+{
+    uint64_t bit = 0;
+    while (codes > 0 && bit < 8 * (uint64_t)len) {
+        const uint64_t word = qwp_gorilla_peek(bits, len, bit);
+        const uint32_t zeros = (uint32_t)__builtin_ctzll(word | UINT64_C(1) << 56);
+        if (zeros > 0) {
+            const uint32_t run = zeros < codes ? zeros : codes;
+            bit += run;
+            codes -= run;
+            continue;
+        }
+        unsigned prefix;
+        bit += qwp_gorilla_code(word, &prefix);
+        codes--;
+    }
+    return bit + codes; /* a missing code has at least one bit */
+}
+
+/* The same length, with each time judged on the way. */
+static enum qwp_result check_gorilla_times(struct decode_pass *pass,
+                                           const struct qwp_column *column, uint64_t *bit_count)
 {
     const unsigned char *bits = pass->at;
     const size_t len = decode_left(pass);
-    const uint64_t max =
-        pass->deep && column->designated ? (uint64_t)designated_max(column) : UINT64_MAX;
+    const uint64_t max = (uint64_t)designated_max(column);
     uint64_t time = qwp_load_u64(bits - 8);
     uint64_t delta = time - qwp_load_u64(bits - 16);
     uint64_t bit = 0;
-    for (uint32_t i = 2; i < column->value_count; i++) {
-        if (bit >= 8 * (uint64_t)len) {
-            return decode_fail(pass, QWP_STATUS_PARSE_ERROR, pass->end,
-                               "Gorilla bits of timestamp %u of %u are missing", i,
-                               column->value_count);
-        }
+    for (uint32_t i = 2; i < column->value_count && bit < 8 * (uint64_t)len; i++) {
         const uint64_t word = qwp_gorilla_peek(bits, len, bit);
         unsigned prefix;
         const unsigned code = qwp_gorilla_code(word, &prefix);
@@ -365,12 +382,35 @@ static enum qwp_result check_gorilla_bits(struct decode_pass *pass, const struct
         }
         bit += code;
     }
-    const enum qwp_result result = decode_skip(pass, (bit + 7) / 8, "Gorilla bits");
-    if (result == QWP_OK && bit % 8 != 0 && bits[bit / 8] >> (bit % 8) != 0) {
+    *bit_count = bit;
+    return QWP_OK;
+}
+
+/* All Gorilla codes of the third and later timestamps; `at` moves behind them. */
+static enum qwp_result check_gorilla_bits(struct decode_pass *pass, const struct qwp_column *column)
+{
+    const unsigned char *bits = pass->at;
+    const size_t len = decode_left(pass);
+    const uint64_t count = gorilla_bits(bits, len, column->value_count - 2);
+    if (count > 8 * (uint64_t)len) {
+        return decode_fail(pass, QWP_STATUS_PARSE_ERROR, pass->at,
+                           "Gorilla codes of %u timestamps end behind the message",
+                           column->value_count);
+    }
+    if (pass->deep && column->designated) {
+        uint64_t checked = count;
+        const enum qwp_result result = check_gorilla_times(pass, column, &checked);
+        if (result != QWP_OK) {
+            return result;
+        }
+        QWP_ASSERT(checked == count);
+    }
+    pass->at += (count + 7) / 8;
+    if (!padding_clear(bits, count)) {
         return decode_fail(pass, QWP_STATUS_PARSE_ERROR, pass->at - 1,
                            "bits set behind the last Gorilla code");
     }
-    return result;
+    return QWP_OK;
 }
 
 /* The block ends the message, so its size is known: can it hold so many codes? */
