@@ -19,7 +19,7 @@ class Sink:
             [program, "--listen", "127.0.0.1:0", "--port-file", port_file, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if os.environ.get("SINK_QUIET") else None,
+            stderr=open(os.path.join(self.directory, "log"), "w"),
             text=True,
         )
         deadline = time.monotonic() + 60
@@ -35,9 +35,12 @@ class Sink:
         return os.path.join(self.directory, name)
 
     def summary(self):
-        self.process.stdin.write("summary\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        try:
+            self.process.stdin.write("summary\n")
+            self.process.stdin.flush()
+            return json.loads(self.process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError):
+            raise RuntimeError("qwp-sink ended: %s, see %s" % (self.process.wait(10), self.path("log")))
 
     def stop(self):
         """SIGTERM; the last summary. Fails when the sink does not end cleanly."""
@@ -58,4 +61,7 @@ class Sink:
             self.process.kill()
             self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
-            pipe.close()
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass
