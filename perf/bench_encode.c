@@ -29,6 +29,7 @@ enum {
     REPEATS_MAX = 1001,
     WARM_BLOCKS_PER_REPEAT = 20, /* a millisecond: mostly not interrupted */
     COLD_BYTES = 64 * 1024 * 1024,
+    COLD_ROWS_MIN = 64, /* of a block; the memory around smaller ones hides the records */
     TEXT_BYTES = 40,
     TSBS_HOSTS = 100,
 };
@@ -396,7 +397,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         if (only == NULL || strcmp(only, layouts[i].name) == 0) {
             measure(&layouts[i], rows, false, repeats, smoke);
-            if (layouts[i].designated_type != QWP_TYPE_NONE && layouts[i].groups[0].count > 0) {
+            if (rows >= COLD_ROWS_MIN && layouts[i].designated_type != QWP_TYPE_NONE &&
+                layouts[i].groups[0].count > 0) {
                 measure(&layouts[i], rows, true, smoke ? 1 : (repeats + 4) / 5, smoke);
             }
         }

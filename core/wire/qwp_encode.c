@@ -21,6 +21,7 @@ struct column {
     const struct qwp_block_column *def;
     uint32_t index;
     uint32_t value_count;
+    uint8_t width;         /* of plain_widths */
     unsigned char *start;  /* its null flag */
     unsigned char *bitmap; /* NULL: no row is null */
     unsigned char *at;     /* where the next value goes */
@@ -271,19 +272,13 @@ static uint32_t slice_rows(struct encoding *e, const struct column *column,
  */
 
 /* Width of a value that is copied as it is, 0 for types that need more. */
-static uint32_t plain_width(uint8_t type)
-{
-    switch (type) {
-    case QWP_TYPE_BOOLEAN:
-    case QWP_TYPE_SYMBOL:
-    case QWP_TYPE_TIMESTAMP:
-    case QWP_TYPE_TIMESTAMP_NANOS:
-    case QWP_TYPE_GEOHASH:
-        return 0;
-    default:
-        return qwp_type_is_variable(type) ? 0 : qwp_type_field_bytes(type);
-    }
-}
+static const uint8_t plain_widths[QWP_TYPE_END] = {
+    [QWP_TYPE_BYTE] = 1,      [QWP_TYPE_SHORT] = 2,       [QWP_TYPE_INT] = 4,
+    [QWP_TYPE_LONG] = 8,      [QWP_TYPE_FLOAT] = 4,       [QWP_TYPE_DOUBLE] = 8,
+    [QWP_TYPE_DATE] = 8,      [QWP_TYPE_UUID] = 16,       [QWP_TYPE_LONG256] = 32,
+    [QWP_TYPE_DECIMAL64] = 8, [QWP_TYPE_DECIMAL128] = 16, [QWP_TYPE_DECIMAL256] = 32,
+    [QWP_TYPE_CHAR] = 2,      [QWP_TYPE_IPV4] = 4,
+};
 
 static bool is_decimal(uint8_t type)
 {
@@ -292,7 +287,7 @@ static bool is_decimal(uint8_t type)
 
 static bool groups(uint8_t type)
 {
-    return type == QWP_TYPE_SYMBOL || plain_width(type) != 0;
+    return type == QWP_TYPE_SYMBOL || plain_widths[type] != 0;
 }
 
 /* Writes what precedes the values and returns where the next column may begin at the earliest. */
@@ -306,7 +301,7 @@ static unsigned char *begin_grouped(struct encoding *e, struct column *column)
         return column->at + qwp_value_bound(QWP_TYPE_SYMBOL, 0) * column->value_count +
                QWP_GATHER_SYMBOL_SLACK;
     }
-    return column->at + (size_t)plain_width(column->def->type) * column->value_count;
+    return column->at + (size_t)column->width * column->value_count;
 }
 
 static enum qwp_result gather_symbols(struct encoding *e, struct column *column,
@@ -338,7 +333,7 @@ static void gather_plain(struct encoding *e, struct column *column, const struct
 {
     const struct qwp_shape_column *field = field_of(slice->run, column->index);
     if (field != NULL) {
-        const uint32_t width = plain_width(column->def->type);
+        const uint32_t width = column->width;
         const unsigned char *const *rows;
         const uint32_t n = slice_rows(e, column, slice, e->block->records, &rows);
         qwp_gather_fixed(rows, n, field->off, width, column->at);
@@ -350,12 +345,10 @@ static void gather_plain(struct encoding *e, struct column *column, const struct
  * and, if symbols, with their fields side by side. */
 static uint32_t alike(const struct qwp_run *run, const struct column *columns, uint32_t count)
 {
-    const uint8_t type = columns[0].def->type;
-    const uint32_t width = plain_width(type);
-    const bool symbols = type == QWP_TYPE_SYMBOL;
+    const bool symbols = columns[0].def->type == QWP_TYPE_SYMBOL;
     const struct qwp_shape_column *first = field_of(run, columns[0].index);
     uint32_t n = 0;
-    while (n < count && columns[n].bitmap == NULL && plain_width(columns[n].def->type) == width &&
+    while (n < count && columns[n].bitmap == NULL && columns[n].width == columns[0].width &&
            (!symbols || field_of(run, columns[n].index)->off == first->off + 4 * n)) {
         n++;
     }
@@ -373,7 +366,7 @@ static uint32_t at_once(uint32_t n)
 static void gather_plain_many(struct encoding *e, struct column *columns, uint32_t count,
                               const struct slice *slice)
 {
-    const uint32_t width = plain_width(columns[0].def->type);
+    const uint32_t width = columns[0].width;
     uint32_t offs[QWP_GATHER_MANY_MAX];
     unsigned char *dsts[QWP_GATHER_MANY_MAX];
     for (uint32_t i = 0; i < count; i++) {
@@ -447,8 +440,11 @@ static enum qwp_result encode_group(struct encoding *e, uint32_t first, uint32_t
     unsigned char *next = *at;
     while (n < GROUP_COLUMNS && first + n < block->column_count &&
            groups(block->columns[first + n].type)) {
-        columns[n] =
-            (struct column){.def = &block->columns[first + n], .index = first + n, .at = next};
+        const struct qwp_block_column *def = &block->columns[first + n];
+        columns[n].def = def;
+        columns[n].index = first + n;
+        columns[n].width = plain_widths[def->type];
+        columns[n].at = next;
         next = begin_grouped(e, &columns[n]);
         n++;
     }
