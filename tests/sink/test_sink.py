@@ -49,6 +49,20 @@ def rows_of(table, first, count):
     )
 
 
+class Riding:
+    """A socket that sends `ride` in one piece with whatever is sent first."""
+
+    def __init__(self, sock, ride):
+        self.sock, self.ride = sock, ride
+
+    def sendall(self, raw):
+        self.sock.sendall(raw + self.ride)
+        self.ride = b""
+
+    def __getattr__(self, name):
+        return getattr(self.sock, name)
+
+
 class Tests:
     def __init__(self, program, data, directory):
         self.program = program
@@ -264,6 +278,14 @@ class Tests:
                     client.send_raw(bytes([byte]))
             while client.answer()[1] != 1:
                 pass
+            assert sink.stop()["rows"] == 2
+
+    def test_first_message_may_ride_with_the_request(self):
+        with self.sink() as sink:
+            client = Client(sink.port)
+            client.sock = Riding(client.sock, client.frame(build_message([rows_of("t", 0, 2)])))
+            client.upgrade()
+            assert client.answer() == ("ok", 0, {"t": 1})
             assert sink.stop()["rows"] == 2
 
     def test_durable_acks_follow(self):
