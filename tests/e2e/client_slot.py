@@ -2,6 +2,7 @@
 acknowledgements if told to.
 
 usage: client_slot.py CONNECT_STRING ROWS WAIT_SECONDS"""
+import os
 import sys
 import time
 
@@ -20,6 +21,5 @@ while time.monotonic() < deadline and sender.acked_fsn() != sender.published_fsn
     time.sleep(0.05)
 print(sender.acked_fsn(), sender.published_fsn(), flush=True)
 if seconds == 0:
-    import os
     os._exit(0)  # as a crash would: nothing is flushed or waited for
 sender.close()

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Slots change hands between us and the released Python client, in both directions: every row arrives once,
+with the right symbols.
+
+Ours: killed with frames waiting in several small segments, new symbols in every frame, the active segment a
+recycled one and its frames of equal size; the client delivers them and goes on appending there. Theirs:
+left behind by a process that ended without a server, delivered by `qwp-sidecar drain`.
+
+The client is installed from its registry; skipped (77) when that cannot be reached."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from stack import Stack, arguments, finish, wait_until
+from test_sink_clients import python_environment
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLIENT_ROWS, ROWS = 2000, 20000
+
+
+def client(python, conf, rows, seconds):
+    """The Python client opens the slot, writes `rows`, and waits; 0 seconds: ends as a crash would."""
+    done = subprocess.run([str(python), "-B", os.path.join(HERE, "client_slot.py"), conf, str(rows),
+                           str(seconds)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done
+    return done.stdout.split()
+
+
+def tags(stack, table):
+    """What arrived of a table, in order."""
+    return [(row["row"]["seq"], row["row"]["tag"]) for row in stack.sink.rows("rows")
+            if row["table"] == table]
+
+
+def ours_by_theirs(build, python):
+    with Stack(build, tls=False, sink=["--ndjson", "{dir}/rows"],
+               sidecar=["--linger", "0", "--batch-rows", "100"],
+               conf="sf_dir={dir}/sf;sender_id=slot;sf_max_segment_bytes=64k;auto_flush_rows=100;"
+               ) as stack:
+        # Acknowledged frames first, so that segments are recycled.
+        finish(stack.producer("--name", "a0", "--rows", ROWS, "--symbols", ROWS), "producer")
+        port = stack.sink.port
+        stack.sink.stop()
+        delivered = tags(stack, "seq_0")
+        late = stack.producer("--name", "b0", "--rows", ROWS, "--symbols", ROWS)
+        wait_until(lambda: stack.status()["rows_stored"] == 2 * ROWS, "rows are stored")
+        late.kill()
+        stack.stop_sidecar(9)
+        slot = os.path.join(stack.directory, "sf", "slot")
+        shown = json.loads(subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "inspect", slot,
+                                           "--json"], capture_output=True, text=True).stdout)
+        assert len([s for s in shown["segments"] if s["frames"] > 0]) >= 3, shown
+        os.rename(os.path.join(stack.directory, "rows"), os.path.join(stack.directory, "before"))
+        stack.start_sink("127.0.0.1:%d" % port)
+        acked, published = client(python, "ws::addr=127.0.0.1:%d;sf_dir=%s/sf;sender_id=slot;" % (
+            port, stack.directory), CLIENT_ROWS, 60)
+        assert acked == published, (acked, published)
+        stack.sink.stop()
+        assert delivered == [(n, "a0-%d" % n) for n in range(ROWS)]
+        late_rows = [row for row in tags(stack, "seq_0") if row[1].startswith("b0")]
+        assert late_rows == [(n, "b0-%d" % n) for n in range(ROWS)], late_rows[:5]
+        assert tags(stack, "client") == [(n, "py-%d" % n) for n in range(CLIENT_ROWS)]
+
+
+def theirs_by_us(build, python):
+    with Stack(build, tls=False, sink=["--ndjson", "{dir}/rows"]) as stack:
+        port = stack.sink.port
+        stack.stop_sidecar()
+        stack.sink.stop()
+        os.mkdir(os.path.join(stack.directory, "sf"))
+        client(python, "ws::addr=127.0.0.1:%d;sf_dir=%s/sf;sender_id=theirs;"
+                       "sf_max_segment_bytes=64k;initial_connect_retry=async;" % (
+                           port, stack.directory), CLIENT_ROWS, 0)
+        stack.start_sink("127.0.0.1:%d" % port)
+        done = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "drain",
+                               os.path.join(stack.directory, "sf", "theirs"), "--conf",
+                               stack.connect_string()], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done
+        stack.sink.stop()
+        assert tags(stack, "client") == [(n, "py-%d" % n) for n in range(CLIENT_ROWS)]
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__)
+    python = python_environment(pathlib.Path(options.build) / "tests")
+    for scenario in (ours_by_theirs, theirs_by_us):
+        scenario(options.build, python)
+        print(scenario.__name__, "ok")
+    sys.exit(0)
