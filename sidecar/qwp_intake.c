@@ -375,14 +375,23 @@ static void source_remove(struct qwp_intake *intake, uint32_t index)
     intake->sources[index] = intake->sources[--intake->source_count];
 }
 
+/* Nothing is left in it, nor published since: while closing, rings are not polled any more, and
+ * what their producers still publish is the next sidecar's. */
+static bool source_is_drained(struct qwp_source *source)
+{
+    return source->detached ||
+           (source->rx.head_pos == source->rx.tail_seen_pos &&
+            atomic_load_explicit(&source->rx.header->tail_pos, memory_order_acquire) ==
+                source->rx.tail_seen_pos);
+}
+
 /* Drained rings whose producer is gone leave. Not while a frame is open: rows point into them. */
 static bool orphans_remove(struct qwp_intake *intake)
 {
     bool removed = false;
     for (uint32_t i = intake->source_count; i-- > 0;) {
         struct qwp_source *source = intake->sources[i];
-        if (source->orphan &&
-            (source->detached || source->rx.head_pos == source->rx.tail_seen_pos)) {
+        if (source->orphan && source_is_drained(source)) {
             source_remove(intake, i);
             removed = true;
         }

@@ -2,6 +2,7 @@
 """Ends and beginnings: a server that comes back, a token that is corrected, SIGTERM without a server."""
 import os
 import signal
+import struct
 
 from stack import Stack, arguments, finish, wait_until
 
@@ -43,6 +44,39 @@ def end_without_server(build):
         assert summary["rows"] == 2000 and summary["lost"] + summary["doubled"] == 0, summary
 
 
+def rows_published(stack, ring):
+    """The producer's own count, out of its ring (ipc/qwp_ring_layout.h)."""
+    with open(os.path.join(stack.rings, "default", ring), "rb") as file:
+        return struct.unpack_from("<Q", file.read(512), 264)[0]
+
+
+def producer_dies_while_closing(build):
+    """What a producer publishes to a sidecar that is closing, and then dies, is the next one's."""
+    with Stack(build, sink=["--verify", "seq,producer"],
+               conf="close_flush_timeout_millis=2000;reconnect_max_backoff_millis=200;") as stack:
+        port = stack.sink.port
+        stack.sink.stop()
+        producer = stack.producer("--name", "p0", "--rows", 1000000, "--pause-us", 500)
+        wait_until(lambda: stack.status()["rows_stored"] > 10, "rows are stored")
+        stack.sidecar.send_signal(signal.SIGTERM)
+        wait_until(lambda: 'msg="closing' in stack.log_text(), "the signal is seen")
+        ring, = stack.ring_files()
+        rows = rows_published(stack, ring)
+        wait_until(lambda: rows_published(stack, ring) > rows + 10, "rows come after the signal")
+        producer.send_signal(signal.SIGSTOP)
+        wait_until(lambda: "T (stopped)" in open("/proc/%d/status" % producer.pid).read(), "it stops")
+        rows = rows_published(stack, ring)
+        producer.kill()
+        producer.wait()
+        assert stack.sidecar.wait(60) == 3
+        stack.start_sink("127.0.0.1:%d" % port)
+        stack.start_sidecar()
+        wait_until(lambda: stack.status()["rows_acked"] >= rows or not stack.ring_files(), "drained")
+        assert stack.stop_sidecar() == 0
+        summary = stack.sink.stop()
+        assert summary["rows"] == rows and summary["lost"] + summary["doubled"] == 0, (rows, summary)
+
+
 def second_signal(build):
     """A second SIGTERM does not wait."""
     with Stack(build) as stack:
@@ -71,6 +105,7 @@ def corrected_token(build):
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    for scenario in (server_comes_back, end_without_server, second_signal, corrected_token):
+    for scenario in (server_comes_back, end_without_server, producer_dies_while_closing,
+                     second_signal, corrected_token):
         scenario(options.build)
         print(scenario.__name__, "ok")
