@@ -301,7 +301,7 @@ static enum qwp_result prepare(struct run *r, struct qwp_error *err)
                                                            : (uint32_t)share;
     r->share->start_ns = qwp_clock_monotonic_ns();
     atomic_store_explicit(&r->share->due_ns, r->share->start_ns, memory_order_relaxed);
-    r->progress.start_ns = r->share->start_ns;
+    r->progress.dry_run = o->dry_run;
     r->progress.last_ns = r->share->start_ns;
     for (uint32_t i = 0; result == QWP_OK && i < o->processes; i++) {
         result = fork_worker(r, i, err);

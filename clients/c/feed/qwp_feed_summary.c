@@ -264,7 +264,7 @@ void qwp_feed_progress_show(struct qwp_feed_progress *p, const struct qwp_feed_t
             scaled((double)t->bytes, c, sizeof c),
             scaled((double)(t->bytes - p->last_bytes) / seconds, (char[32]){0}, 32));
     const uint64_t settled = t->rows_acked + t->rows_rejected;
-    if (t->rows_sent > settled) {
+    if (t->rows_sent > settled && !p->dry_run) {
         fprintf(stderr, "  waiting for ack: %s", grouped(t->rows_sent - settled, a, sizeof a));
     }
     if (t->without_sidecar) {

@@ -49,7 +49,7 @@ void qwp_feed_summary_text(const struct qwp_feed_options *options,
 /* The progress line on standard error. */
 struct qwp_feed_progress {
     uint64_t total_bytes; /* of the input, 0: not known */
-    int64_t start_ns;
+    bool dry_run;         /* nothing to wait for */
     int64_t last_ns;
     uint64_t last_rows;
     uint64_t last_bytes;
