@@ -98,7 +98,7 @@ void *qwp_file_map_twice(int fd, uint64_t bytes, uint64_t twice_off, uint64_t rw
     return base;
 }
 
-bool qwp_file_prefault(void *at, size_t bytes, bool writable)
+bool qwp_file_prefault(void *at, size_t bytes, bool writable, bool alone)
 {
     while (madvise(at, bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0) {
         if (errno == EINTR || errno == EAGAIN) {
@@ -108,12 +108,8 @@ bool qwp_file_prefault(void *at, size_t bytes, bool writable)
             return false;
         }
         unsigned char *page = at;
-        for (size_t off = 0; off < bytes; off += TOUCH_STEP_BYTES) {
-            if (writable) {
-                __atomic_fetch_or(&page[off], 0, __ATOMIC_RELAXED);
-            } else {
-                (void)__atomic_load_n(&page[off], __ATOMIC_RELAXED);
-            }
+        for (size_t off = 0; alone && off < bytes; off += TOUCH_STEP_BYTES) {
+            __atomic_fetch_or(&page[off], 0, __ATOMIC_RELAXED);
         }
         return true;
     }

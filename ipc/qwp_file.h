@@ -32,8 +32,10 @@ QWP_MUST_USE enum qwp_result qwp_file_reserve(int fd, uint64_t off, uint64_t byt
 void *qwp_file_map_twice(int fd, uint64_t bytes, uint64_t twice_off, uint64_t rw_bytes,
                          bool writable);
 
-/* Fills the page tables, for writing or only for reading. False: no memory for it. A kernel without
- * MADV_POPULATE_* is helped out by touching; the caller is alone with the pages when `writable`. */
-bool qwp_file_prefault(void *at, size_t bytes, bool writable);
+/* Fills the page tables, for writing or only for reading. False: no memory for it, or the file is
+ * shorter (EFAULT). A kernel without MADV_POPULATE_* is helped out by touching when `alone` with
+ * the file; a stranger could cut it short under us, so then the pages are left to come by
+ * themselves. */
+bool qwp_file_prefault(void *at, size_t bytes, bool writable, bool alone);
 
 #endif

@@ -276,8 +276,8 @@ static enum qwp_result map_ring(struct qwp_ring_rx *rx, struct qwp_error *err)
     rx->data = base + data_off;
     /* MADV_POPULATE reports a file that was truncated meanwhile (EFAULT) where touching it would
      * raise SIGBUS. */
-    if (!qwp_file_prefault(base, QWP_RING_STEP, true) ||
-        !qwp_file_prefault(base + data_off, rx->data_bytes * 2, false)) {
+    if (!qwp_file_prefault(base, QWP_RING_STEP, true, false) ||
+        !qwp_file_prefault(base + data_off, rx->data_bytes * 2, false, false)) {
         return qwp_fail(err, errno == EFAULT ? QWP_CORRUPT : QWP_NOMEM, errno,
                         "cannot get the ring's pages");
     }

@@ -125,8 +125,8 @@ static enum qwp_result map_ring(struct qwp_ring_tx *tx, struct qwp_error *err)
     if (madvise(base, tx->mapped_bytes, MADV_DONTFORK) != 0) {
         return qwp_fail(err, QWP_IO, errno, "cannot keep the ring from forked children");
     }
-    if (!qwp_file_prefault(base, QWP_RING_STEP + tx->defs_reserved, true) ||
-        !qwp_file_prefault(tx->data, tx->data_bytes * 2, true)) {
+    if (!qwp_file_prefault(base, QWP_RING_STEP + tx->defs_reserved, true, true) ||
+        !qwp_file_prefault(tx->data, tx->data_bytes * 2, true, true)) {
         return qwp_fail(err, QWP_NOMEM, errno, "cannot get the ring's pages");
     }
     if (tx->lock_memory) {
@@ -289,7 +289,7 @@ static enum qwp_result reserve_defs(struct qwp_ring_tx *tx, uint64_t bytes, stru
         return result;
     }
     unsigned char *at = tx->defs + tx->defs_reserved;
-    if (!qwp_file_prefault(at, more, true)) {
+    if (!qwp_file_prefault(at, more, true, true)) {
         return qwp_fail(err, QWP_NOMEM, errno, "cannot get pages for definitions");
     }
     if (tx->lock_memory) {
