@@ -7,6 +7,11 @@
  *
  *   bench_store [--dir DIR] [--disk DIR] [--frames N] [--rotations N] [--smoke]
  *
+ * Found on a busy two-core machine: 1.3-1.5 of memcpy / 2 (three CRC streams cost little beside the
+ * copy), rotation 1.0 / 2.0 us in memory mode, 1.9 / 3-12 on ext4. Before pages were made writable
+ * ahead by the keeper, the last was 12 / 140-320: the first store to a page that a sync has
+ * protected is the file system's work, and the manifest was such a page at each rotation.
+ *
  * A (memcpy into a mapped file of the same size on the same file system) and B (append) alternate.
  * The keeper runs between frames and is not part of B's time; B+keeper is the same with it. Frames
  * are acknowledged at once, so that segments go round. */

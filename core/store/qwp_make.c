@@ -12,11 +12,6 @@
 #include "core/qwp_clock.h"
 #include "core/qwp_crash.h"
 
-#ifndef MADV_POPULATE_READ /* Linux 5.14; older kernels say EINVAL, which is no failure */
-#define MADV_POPULATE_READ  22
-#define MADV_POPULATE_WRITE 23
-#endif
-
 struct unready {
     char name[QWP_STORE_NAME_BYTES + sizeof QWP_UNREADY_SUFFIX];
 };
@@ -140,23 +135,42 @@ static enum qwp_result map_whole(struct qwp_make *make, const struct qwp_make_pl
     return QWP_AGAIN;
 }
 
-/* On a disk file system for reading only: pages made writable now would be dirty at once, and
- * written back, and protected again. */
 static void populate_some(struct qwp_make *make, const struct qwp_make_place *place)
 {
     struct qwp_segment *segment = make->segment;
-    if (segment->ready_off == segment->bytes) {
+    if (segment->ready_off == segment->bytes || !place->populate) {
         QWP_CRASH_POINT("make.populated");
-        step_to(make, QWP_MAKE_HEADER);
+        step_to(make,
+                place->durable && place->populate ? QWP_MAKE_POPULATE_WINDOW : QWP_MAKE_HEADER);
         return;
     }
     const uint64_t len = piece(segment, place->step_bytes);
     hand_out(make, (struct qwp_slow_op){.kind = QWP_SLOW_POPULATE,
                                         .at = segment->map + segment->ready_off,
                                         .len = len,
-                                        .advice = place->durable ? MADV_POPULATE_READ
-                                                                 : MADV_POPULATE_WRITE});
+                                        .advice = place->durable ? QWP_POPULATE_READ
+                                                                 : QWP_POPULATE_WRITE});
     segment->ready_off += len;
+}
+
+static void populate_window(struct qwp_make *make)
+{
+    struct qwp_segment *segment = make->segment;
+    hand_out(make, qwp_segment_window(segment, 0));
+    make->step = QWP_MAKE_HEADER;
+}
+
+struct qwp_slow_op qwp_segment_window(struct qwp_segment *segment, uint64_t from)
+{
+    const uint64_t page = 4096;
+    from &= ~(page - 1);
+    const uint64_t left = segment->bytes - from;
+    const uint64_t len = left < QWP_WINDOW_BYTES ? left : QWP_WINDOW_BYTES;
+    segment->window_off = from + len;
+    return (struct qwp_slow_op){.kind = QWP_SLOW_POPULATE,
+                                .at = segment->map + from,
+                                .len = len,
+                                .advice = QWP_POPULATE_WRITE};
 }
 
 static void zero_some(struct qwp_make *make)
@@ -182,7 +196,7 @@ static enum qwp_result rename_ready(struct qwp_make *make, const struct qwp_make
     }
     make->renamed = true;
     QWP_CRASH_POINT("make.renamed");
-    make->step = place->durable ? QWP_MAKE_SYNC_DIR : QWP_MAKE_READY;
+    make->step = QWP_MAKE_READY;
     return QWP_AGAIN;
 }
 
@@ -200,9 +214,6 @@ static enum qwp_result op_judge(struct qwp_make *make, struct qwp_error *err)
     static const char *const what[] = {
         [QWP_SLOW_ALLOCATE] = "reserve space for",
         [QWP_SLOW_POPULATE] = "populate",
-        [QWP_SLOW_SYNC] = "sync",
-        [QWP_SLOW_SYNC_DIR] = "sync the directory of",
-        [QWP_SLOW_UNLINK] = "remove",
     };
     return qwp_fail(err, QWP_IO, make->op.error, "cannot %s segment %s (%llu bytes)",
                     what[make->op.kind], make->segment->name,
@@ -230,6 +241,9 @@ enum qwp_result qwp_make_step(struct qwp_make *make, const struct qwp_make_place
     case QWP_MAKE_POPULATE:
         populate_some(make, place);
         return QWP_AGAIN;
+    case QWP_MAKE_POPULATE_WINDOW:
+        populate_window(make);
+        return QWP_AGAIN;
     case QWP_MAKE_ZERO:
         zero_some(make);
         return QWP_AGAIN;
@@ -238,26 +252,18 @@ enum qwp_result qwp_make_step(struct qwp_make *make, const struct qwp_make_place
                                qwp_clock_wall_ns() / QWP_NS_PER_US);
         segment->base = QWP_SPARE_BASE;
         segment->end_off = QWP_SEGMENT_HEADER_BYTES;
+        atomic_store_explicit(&segment->append_off, segment->end_off, memory_order_relaxed);
         QWP_CRASH_POINT("make.header");
-        make->step = place->durable ? QWP_MAKE_SYNC : QWP_MAKE_RENAME;
-        return QWP_AGAIN;
-    case QWP_MAKE_SYNC:
-        hand_out(make, (struct qwp_slow_op){.kind = QWP_SLOW_SYNC, .fd = segment->fd});
         make->step = QWP_MAKE_RENAME;
         return QWP_AGAIN;
     case QWP_MAKE_RENAME:
         return rename_ready(make, place, err);
-    case QWP_MAKE_SYNC_DIR:
-        hand_out(make, (struct qwp_slow_op){.kind = QWP_SLOW_SYNC_DIR, .fd = place->dir_fd});
-        make->step = QWP_MAKE_READY;
-        return QWP_AGAIN;
     case QWP_MAKE_READY:
         if (!place->durable && segment->fd >= 0) {
             place->sys->close(segment->fd);
             segment->fd = -1;
         }
         segment->suspect = false;
-        segment->ready_off = segment->bytes;
         make->step = QWP_MAKE_IDLE;
         return QWP_OK;
     }

@@ -1,11 +1,12 @@
 /* qwp_make: how a segment becomes ready for use, step by step: a new one, or one that was
  * acknowledged and is used again.
  *
- *   new       open "<name>.new", allocate, map, populate, header, sync, rename, sync directory
- *   recycled  rename to "<name>.new", zero, header, sync, rename, sync directory
+ *   new       open "<name>.new", allocate, map, populate, header, rename
+ *   recycled  rename to "<name>.new", zero, header, rename
  *
  * So no client ever sees a half-made segment. The header of a ready one carries a base that no
- * frame will have; the writer puts the right one when it takes it.
+ * frame will have; the writer puts the right one when it takes it. Nothing is synced here: that is
+ * due when the segment is in use and before the manifest on disk names it.
  *
  * Threads:  one at a time: the keeper, or the writer that makes one for itself.
  * Progress: each step is bounded; slow ones are handed out as an operation. */
@@ -17,13 +18,20 @@
 
 #define QWP_SPARE_BASE UINT64_C(0x7fffffffffffffff) /* of a segment that is not in use yet */
 
-enum { QWP_MAKE_ZERO_STEP_BYTES = 64 * 1024 };
+enum {
+    QWP_MAKE_ZERO_STEP_BYTES = 64 * 1024,
+    /* How far ahead of the appends the pages of a file on a disk are made writable: at the first
+     * store the file system has work to do [some 2 us a page], which the writer is spared. All of
+     * the segment would be dirty at once, written back, and protected again. */
+    QWP_WINDOW_BYTES = 256 * 1024,
+};
 
 /* Where segments live. */
 struct qwp_make_place {
     const struct qwp_sys *sys;
     int dir_fd;
-    bool durable;        /* a host crash counts: sync what must be */
+    bool durable;        /* files on a disk: pages are made writable only a window ahead */
+    bool populate;       /* worth the time now */
     uint64_t step_bytes; /* of allocating and populating; 0: not cut */
 };
 
@@ -32,11 +40,10 @@ enum qwp_make_step {
     QWP_MAKE_ALLOCATE,
     QWP_MAKE_MAP,
     QWP_MAKE_POPULATE,
+    QWP_MAKE_POPULATE_WINDOW,
     QWP_MAKE_ZERO,
     QWP_MAKE_HEADER,
-    QWP_MAKE_SYNC,
     QWP_MAKE_RENAME,
-    QWP_MAKE_SYNC_DIR,
     QWP_MAKE_READY,
 };
 
@@ -86,6 +93,9 @@ QWP_MUST_USE uint64_t qwp_segment_remove(struct qwp_segment *segment,
 QWP_MUST_USE enum qwp_result qwp_leftover_remove(struct qwp_leftover *leftover,
                                                  const struct qwp_make_place *place,
                                                  uint64_t *freed, struct qwp_error *err);
+
+/* The operation that makes the window from `from` on writable, and notes it in window_off. */
+struct qwp_slow_op qwp_segment_window(struct qwp_segment *segment, uint64_t from);
 
 /* Unmaps, closes and frees; the file stays. NULL is fine. */
 void qwp_segment_free(struct qwp_segment *segment, const struct qwp_sys *sys);

@@ -41,6 +41,7 @@ enum qwp_result qwp_seglog_make_now(struct qwp_seglog *log, uint64_t bytes, uint
     struct qwp_make make;
     struct qwp_make_place place = log->place;
     place.step_bytes = 0;
+    place.populate = false; /* the first touch does it; the writer has waited long enough */
     const uint64_t number = atomic_fetch_add_explicit(&log->next_number, 1, memory_order_relaxed);
     enum qwp_result result = qwp_make_new(&make, &place, number, bytes, flags, err);
     if (result != QWP_OK) {
@@ -260,6 +261,7 @@ uint64_t qwp_seglog_publish(struct qwp_seglog *log)
     qwp_store_u32(frame, log->w.crc);
     QWP_CRASH_POINT("seglog.crc");
     segment->end_off += QWP_FRAME_HEADER_BYTES + (uint64_t)log->w.len;
+    atomic_store_explicit(&segment->append_off, segment->end_off, memory_order_relaxed);
     log->w.published_bytes += log->w.len;
     atomic_store_explicit(&log->published_bytes, log->w.published_bytes, memory_order_relaxed);
     log->w.room = 0;

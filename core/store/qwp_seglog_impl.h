@@ -49,7 +49,8 @@ enum qwp_seglog_job {
     QWP_JOB_MAKE,        /* a spare, new or again */
     QWP_JOB_TRIM,        /* manifest head before segments go */
     QWP_JOB_DROP,        /* unlink one */
-    QWP_JOB_NOTE_ACTIVE, /* sync headers of new segments, then the manifest */
+    QWP_JOB_NOTE_ACTIVE, /* sync new segments, their directory, then the manifest */
+    QWP_JOB_WINDOW,      /* make the pages writable that are written next */
     QWP_JOB_SYNC,        /* dictionary, frames, manifest, watermark */
 };
 

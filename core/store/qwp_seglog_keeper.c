@@ -203,6 +203,16 @@ static void make_step(struct qwp_seglog *log, int64_t now_ns)
 
 /* --- trimming --- */
 
+/* A sync protects the manifest's pages, and the writer's next store to them would have the file
+ * system do its work; so it is done here. */
+static void manifest_touch(struct qwp_seglog *log)
+{
+    op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_POPULATE,
+                                       .at = log->manifest.dual.map,
+                                       .len = QWP_DUAL_FILE_BYTES,
+                                       .advice = QWP_POPULATE_WRITE});
+}
+
 /* The manifest must be on disk without a segment before that segment goes. */
 static void trim_step(struct qwp_seglog *log, int64_t now_ns)
 {
@@ -230,8 +240,13 @@ static void trim_step(struct qwp_seglog *log, int64_t now_ns)
         job_failed(log, now_ns);
         return;
     }
+    const bool synced = k->job_step == 3;
     k->trimmed_to = k->job_segment;
     job_end(log);
+    if (synced) {
+        job_begin(log, QWP_JOB_WINDOW);
+        manifest_touch(log);
+    }
     QWP_CRASH_POINT("trim.committed");
 }
 
@@ -260,6 +275,12 @@ static void drop_step(struct qwp_seglog *log, int64_t now_ns)
 
 /* --- syncs --- */
 
+/* A sync protects the pages again. */
+static void window_close(struct qwp_segment *segment)
+{
+    segment->window_off = atomic_load_explicit(&segment->append_off, memory_order_relaxed);
+}
+
 static void fd_close(struct qwp_seglog *log, struct qwp_segment *segment)
 {
     if (segment->fd >= 0) {
@@ -268,43 +289,93 @@ static void fd_close(struct qwp_seglog *log, struct qwp_segment *segment)
     }
 }
 
-/* After a rotation: header of the new segment, then the manifest that names it. */
+enum note_step { NOTE_SEGMENT = 0, NOTE_DIR, NOTE_MANIFEST };
+
+static void note_judge(struct qwp_seglog *log, int64_t now_ns)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    const bool failed = k->op.error != 0;
+    if (failed) {
+        count_up(&log->sync_failures);
+    }
+    switch (k->job_step) {
+    case NOTE_SEGMENT: {
+        struct qwp_segment *before = k->noted_to;
+        k->job_segment->suspect = k->job_segment->suspect || failed;
+        k->noted_to = k->job_segment;
+        window_close(k->job_segment);
+        if (!log->periodic) {
+            fd_close(log, before);
+        }
+        k->job_step = next_of(k->noted_to) != NULL ? NOTE_SEGMENT : NOTE_DIR;
+        return;
+    }
+    case NOTE_DIR:
+        k->noted_to->suspect = k->noted_to->suspect || failed;
+        k->job_step = NOTE_MANIFEST;
+        return;
+    case NOTE_MANIFEST:
+        if (failed) {
+            /* The kernel may call the page clean now, so the record is written anew. */
+            (void)qwp_manifest_write(&log->manifest);
+            (void)qwp_fail(&k->error, QWP_IO, k->op.error, "cannot sync %s", QWP_MANIFEST_NAME);
+            job_failed(log, now_ns);
+            return;
+        }
+        job_begin(log, QWP_JOB_WINDOW);
+        manifest_touch(log);
+        return;
+    }
+}
+
+/* After a rotation: new segments with their names, then the manifest that names them. */
 static void note_step(struct qwp_seglog *log, int64_t now_ns)
 {
     struct qwp_seglog_keeper *k = &log->k;
     if (k->op_out) {
         k->op_out = false;
-        if (k->op.error != 0) {
-            count_up(&log->sync_failures);
-            if (k->job_step == 1) {
-                k->job_segment->suspect = true;
-            } else {
-                (void)qwp_manifest_write(&log->manifest);
-                (void)qwp_fail(&k->error, QWP_IO, k->op.error, "cannot sync %s", QWP_MANIFEST_NAME);
-                job_failed(log, now_ns);
-                return;
-            }
-        }
-        if (k->job_step == 1) {
-            struct qwp_segment *before = k->noted_to;
-            k->noted_to = k->job_segment;
-            if (!log->periodic) {
-                fd_close(log, before);
-            }
-        } else {
-            job_end(log);
+        note_judge(log, now_ns);
+        if (k->job != QWP_JOB_NOTE_ACTIVE) {
             return;
         }
     }
-    struct qwp_segment *next = next_of(k->noted_to);
-    if (next != NULL) {
-        k->job_segment = next;
-        k->job_step = 1;
-        op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_SYNC, .fd = next->fd});
-        return;
+    struct qwp_slow_op op = {.kind = QWP_SLOW_SYNC};
+    switch (k->job_step) {
+    case NOTE_SEGMENT:
+        k->job_segment = next_of(k->noted_to);
+        op.fd = k->job_segment->fd;
+        break;
+    case NOTE_DIR:
+        op.kind = QWP_SLOW_SYNC_DIR;
+        op.fd = log->place.dir_fd;
+        break;
+    default:
+        op.fd = log->manifest.dual.fd;
+        break;
     }
-    k->job_step = 2;
-    op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_SYNC, .fd = log->manifest.dual.fd});
+    op_start(log, op);
+}
+
+static struct qwp_segment *active_of(const struct qwp_seglog *log)
+{
+    struct qwp_segment *segment = log->k.noted_to;
+    for (struct qwp_segment *next; (next = next_of(segment)) != NULL;) {
+        segment = next;
+    }
+    return segment;
+}
+
+/* True: the appends come near the end of the window. */
+static bool window_begin(struct qwp_seglog *log)
+{
+    struct qwp_segment *active = active_of(log);
+    const uint64_t at = atomic_load_explicit(&active->append_off, memory_order_relaxed);
+    if (active->window_off == active->bytes || at + QWP_WINDOW_BYTES / 2 < active->window_off) {
+        return false;
+    }
+    job_begin(log, QWP_JOB_WINDOW);
+    op_start(log, qwp_segment_window(active, at > active->window_off ? at : active->window_off));
+    return true;
 }
 
 static void watermark_put(struct qwp_seglog *log)
@@ -340,6 +411,7 @@ static void sync_judge(struct qwp_seglog *log)
         struct qwp_segment *segment = k->job_segment;
         struct qwp_segment *next = next_of(segment);
         segment->suspect = segment->suspect || failed;
+        window_close(segment);
         if (next == NULL || next->base >= k->job_count) {
             k->job_step = SYNC_MANIFEST;
         } else {
@@ -375,7 +447,6 @@ static void sync_step(struct qwp_seglog *log)
     case SYNC_DICT: {
         const uint32_t appends =
             atomic_load_explicit(&log->w.dict_file.appends, memory_order_relaxed);
-        k->job_count = qwp_seglog_published_count(log);
         k->job_segment = k->synced_to;
         if (appends == k->dict_synced) {
             k->job_step = SYNC_SEGMENTS;
@@ -398,7 +469,9 @@ static void sync_step(struct qwp_seglog *log)
     default:
         k->round_count = k->job_count;
         synced_claim(log);
-        job_end(log);
+        job_begin(log, QWP_JOB_WINDOW);
+        k->was_sync = true;
+        manifest_touch(log);
         return;
     }
     op_start(log, op);
@@ -411,43 +484,58 @@ static bool trim_due(const struct qwp_seglog *log)
     return atomic_load_explicit(&log->head, memory_order_relaxed) != log->k.trimmed_to;
 }
 
-static bool sync_due(const struct qwp_seglog *log)
+static bool sync_due(const struct qwp_seglog *log, uint64_t published)
 {
-    return log->periodic && qwp_seglog_published_count(log) > log->k.round_count;
+    return log->periodic && published > log->k.round_count;
 }
 
-static bool sync_begin(struct qwp_seglog *log, int64_t now_ns)
+static bool sync_begin(struct qwp_seglog *log, uint64_t published, int64_t now_ns)
 {
-    if (!sync_due(log) || now_ns < log->k.sync_due_ns) {
+    if (!sync_due(log, published) || now_ns < log->k.sync_due_ns) {
         return false;
     }
     log->k.sync_due_ns = now_ns + log->sync_interval_ns;
     job_begin(log, QWP_JOB_SYNC);
+    log->k.job_count = published;
     return true;
 }
 
-/* Begins what matters most. False: nothing to do now. */
+/* The first of what is due: what the next rotation needs, what a host crash would need, what frees
+ * space, what makes the future faster. */
 static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
 {
     struct qwp_seglog_keeper *k = &log->k;
     if (now_ns < k->retry_ns) {
         return false;
     }
+    /* Before the look for new segments: those that hold these frames are noted when it finds none.
+     */
+    const uint64_t published = qwp_seglog_published_count(log);
     if (k->leftover.name[0] != '\0' && !leftover_remove(log, now_ns)) {
         return false;
+    }
+    const uint32_t spares = spare_count(log);
+    const bool some_go = k->oldest != k->trimmed_to;
+    const bool some_go_soon = trim_due(log) && !log->place.durable; /* no sync to wait for */
+    if (spares == 0 && !some_go && !some_go_soon && make_begin(log, now_ns)) {
+        return true;
+    }
+    if (log->place.durable && window_begin(log)) {
+        return true;
+    }
+    if (spares == 0 && some_go && k->oldest->bytes == log->segment_bytes) {
+        return recycle_begin(log, now_ns);
     }
     if (log->place.durable && next_of(k->noted_to) != NULL) {
         job_begin(log, QWP_JOB_NOTE_ACTIVE);
         return true;
     }
-    if (!k->was_sync && sync_begin(log, now_ns)) {
+    if (!k->was_sync && sync_begin(log, published, now_ns)) {
         return true;
     }
-    const uint32_t spares = spare_count(log);
-    if (k->oldest != k->trimmed_to) {
+    if (some_go) {
         /* One more than wanted, or each would be made anew just before one comes back. */
-        const bool again = k->oldest->bytes == log->segment_bytes && spares <= k->spares_wanted;
-        if (again) {
+        if (k->oldest->bytes == log->segment_bytes && spares <= k->spares_wanted) {
             return recycle_begin(log, now_ns);
         }
         job_begin(log, QWP_JOB_DROP);
@@ -457,7 +545,11 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
         job_begin(log, QWP_JOB_TRIM);
         return true;
     }
-    return (spares < k->spares_wanted && make_begin(log, now_ns)) || sync_begin(log, now_ns);
+    if (now_ns < k->retry_ns) { /* making one has failed just now */
+        return false;
+    }
+    return (spares < k->spares_wanted && make_begin(log, now_ns)) ||
+           sync_begin(log, published, now_ns);
 }
 
 static void job_step(struct qwp_seglog *log, int64_t now_ns)
@@ -479,6 +571,9 @@ static void job_step(struct qwp_seglog *log, int64_t now_ns)
         break;
     case QWP_JOB_SYNC:
         sync_step(log);
+        break;
+    case QWP_JOB_WINDOW:
+        job_end(log); /* whatever came of it: it only saves time */
         break;
     }
 }
@@ -505,7 +600,7 @@ void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int
     }
     if (now_ns < log->k.retry_ns) {
         *next_ns = log->k.retry_ns;
-    } else if (sync_due(log)) {
+    } else if (sync_due(log, qwp_seglog_published_count(log))) {
         *next_ns = log->k.sync_due_ns;
     }
 }

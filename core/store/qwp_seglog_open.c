@@ -110,6 +110,7 @@ static void options_take(struct qwp_seglog *log, const struct qwp_seglog_options
     log->place = (struct qwp_make_place){.sys = log->sys,
                                          .dir_fd = -1,
                                          .durable = options->payload_crc,
+                                         .populate = true,
                                          .step_bytes = log->slow.step_bytes};
     log->lock_fd = -1;
     log->w.dict_file.fd = -1;

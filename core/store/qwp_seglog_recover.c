@@ -27,7 +27,7 @@ static enum qwp_result segment_map(struct qwp_recovery *r, struct qwp_found *fou
     segment->base = found->scan.base;
     segment->light = (found->scan.flags & QWP_SEGMENT_LIGHT) != 0;
     segment->end_off = found->scan.end_off;
-    segment->ready_off = segment->bytes;
+    segment->append_off = segment->end_off;
     segment->fd =
         qwp_sys_open(sys, log->place.dir_fd, segment->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
     if (segment->fd < 0) {

@@ -130,7 +130,7 @@ static void group_cut(struct qwp_recovery *r)
     r->chain_count = r->cut_index + 1;
     r->next_fsn = r->cut_fsn;
     struct qwp_segment *last = r->found[r->chain[r->cut_index]].segment;
-    last->end_off = r->cut_off;
+    last->end_off = last->append_off = r->cut_off;
     r->active = last->base;
 }
 
@@ -207,6 +207,10 @@ static enum qwp_result first_make(struct qwp_recovery *r, struct qwp_segment **f
     }
     (*first)->base = r->active;
     qwp_store_u64((*first)->map + QWP_SEGMENT_BASE_OFF, r->active);
+    if (log->place.durable && (qwp_sys_sync(log->sys, (*first)->fd) != 0 ||
+                               qwp_sys_sync_dir(log->sys, log->place.dir_fd) != 0)) {
+        return qwp_fail(err, QWP_IO, errno, "cannot sync segment %s", (*first)->name);
+    }
     return QWP_OK;
 }
 

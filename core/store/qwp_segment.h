@@ -21,12 +21,15 @@ struct qwp_segment {
     /* writer: the log's writer, until it links `next`. reader: keeper, reader after that. */
     uint64_t base;
     uint64_t end_off; /* behind the last frame */
+    /* writer: the log's writer. reader: keeper. relaxed, a hint: end_off of some moments ago. */
+    _Atomic uint64_t append_off;
     /* writer: the log's writer, once. readers: reader, keeper. sync[seglog.next] */
     _Atomic(struct qwp_segment *) next;
     /* keeper's (the writer's while it makes one itself) */
-    int fd;             /* -1: closed, nothing left to sync */
-    uint64_t ready_off; /* making or zeroing has come so far */
-    bool suspect;       /* a sync of it failed: never claimed to be on disk */
+    int fd;              /* -1: closed, nothing left to sync */
+    uint64_t ready_off;  /* making or zeroing has come so far */
+    uint64_t window_off; /* pages up to it were made writable */
+    bool suspect;        /* a sync of it failed: never claimed to be on disk */
 };
 
 /* What scan() found. */

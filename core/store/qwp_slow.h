@@ -39,6 +39,9 @@ struct qwp_slow {
     uint64_t step_bytes;
 };
 
+/* Linux 5.14; older kernels say EINVAL, which callers take for "not now". */
+enum { QWP_POPULATE_READ = 22, QWP_POPULATE_WRITE = 23 };
+
 /* Runs it here and now. What a helper thread would call as well. */
 void qwp_slow_run(const struct qwp_sys *sys, struct qwp_slow_op *op);
 
