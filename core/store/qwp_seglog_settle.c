@@ -130,7 +130,8 @@ static void group_cut(struct qwp_recovery *r)
     r->chain_count = r->cut_index + 1;
     r->next_fsn = r->cut_fsn;
     struct qwp_segment *last = r->found[r->chain[r->cut_index]].segment;
-    last->end_off = last->append_off = r->cut_off;
+    last->end_off = r->cut_off;
+    last->append_off = r->cut_off;
     r->active = last->base;
 }
 
