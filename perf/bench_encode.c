@@ -45,49 +45,66 @@ struct layout {
     } groups[8];
     uint32_t cardinality; /* of each symbol column */
     uint8_t designated_type;
-    bool nulls;  /* every third value */
-    bool jitter; /* time steps that differ */
+    bool nulls;        /* every third value */
+    bool jitter;       /* time steps that differ */
+    uint32_t run_rows; /* the block is of runs of so many rows, each of another ring; 0: of one */
 };
 
 static const struct layout layouts[] = {
-    {"tsbs", {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}}, 12, QWP_TYPE_TIMESTAMP_NANOS, 0, 0},
-    {"tsbs-10k-symbols",
-     {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}},
-     1000,
-     QWP_TYPE_TIMESTAMP_NANOS,
-     0,
-     1},
-    {"tsbs-nulls",
-     {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}},
-     12,
-     QWP_TYPE_TIMESTAMP_NANOS,
-     1,
-     0},
-    {"trade",
-     {{QWP_TYPE_SYMBOL, 2}, {QWP_TYPE_DOUBLE, 2}, {QWP_TYPE_LONG, 1}, {QWP_TYPE_BOOLEAN, 1}},
-     40,
-     QWP_TYPE_TIMESTAMP_NANOS,
-     0,
-     1},
-    {"text-40", {{QWP_TYPE_SYMBOL, 1}, {QWP_TYPE_VARCHAR, 1}}, 40, QWP_TYPE_TIMESTAMP_NANOS, 0, 1},
-    {"wide-100", {{QWP_TYPE_LONG, 100}}, 1, QWP_TYPE_TIMESTAMP_NANOS, 0, 0},
-    {"symbols-10", {{QWP_TYPE_SYMBOL, 10}}, 12, QWP_TYPE_NONE, 0, 0},
-    {"longs-10", {{QWP_TYPE_LONG, 10}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"symbol", {{QWP_TYPE_SYMBOL, 1}}, 100, QWP_TYPE_NONE, 0, 0},
-    {"symbol-2-bytes", {{QWP_TYPE_SYMBOL, 1}}, 10000, QWP_TYPE_NONE, 0, 0},
-    {"boolean", {{QWP_TYPE_BOOLEAN, 1}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"byte", {{QWP_TYPE_BYTE, 1}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"short", {{QWP_TYPE_SHORT, 1}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"int", {{QWP_TYPE_INT, 1}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"long", {{QWP_TYPE_LONG, 1}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"long-nulls", {{QWP_TYPE_LONG, 1}}, 1, QWP_TYPE_NONE, 1, 0},
-    {"uuid", {{QWP_TYPE_UUID, 1}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"long256", {{QWP_TYPE_LONG256, 1}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"geohash", {{QWP_TYPE_GEOHASH, 1}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"varchar-40", {{QWP_TYPE_VARCHAR, 1}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"array-4", {{QWP_TYPE_DOUBLE_ARRAY, 1}}, 1, QWP_TYPE_NONE, 0, 0},
-    {"time-steady", {{0, 0}}, 1, QWP_TYPE_TIMESTAMP_NANOS, 0, 0},
-    {"time-jitter", {{0, 0}}, 1, QWP_TYPE_TIMESTAMP_NANOS, 0, 1},
+    {.name = "tsbs",
+     .groups = {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}},
+     .cardinality = 12,
+     .designated_type = QWP_TYPE_TIMESTAMP_NANOS},
+    {.name = "tsbs-10k-symbols",
+     .groups = {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}},
+     .cardinality = 1000,
+     .designated_type = QWP_TYPE_TIMESTAMP_NANOS,
+     .jitter = true},
+    {.name = "tsbs-64-rings",
+     .groups = {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}},
+     .cardinality = 12,
+     .designated_type = QWP_TYPE_TIMESTAMP_NANOS,
+     .run_rows = 16},
+    {.name = "tsbs-nulls",
+     .groups = {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}},
+     .cardinality = 12,
+     .designated_type = QWP_TYPE_TIMESTAMP_NANOS,
+     .nulls = true},
+    {.name = "trade",
+     .groups =
+         {{QWP_TYPE_SYMBOL, 2}, {QWP_TYPE_DOUBLE, 2}, {QWP_TYPE_LONG, 1}, {QWP_TYPE_BOOLEAN, 1}},
+     .cardinality = 40,
+     .designated_type = QWP_TYPE_TIMESTAMP_NANOS,
+     .jitter = true},
+    {.name = "text-40",
+     .groups = {{QWP_TYPE_SYMBOL, 1}, {QWP_TYPE_VARCHAR, 1}},
+     .cardinality = 40,
+     .designated_type = QWP_TYPE_TIMESTAMP_NANOS,
+     .jitter = true},
+    {.name = "wide-100",
+     .groups = {{QWP_TYPE_LONG, 100}},
+     .cardinality = 1,
+     .designated_type = QWP_TYPE_TIMESTAMP_NANOS},
+    {.name = "symbols-10", .groups = {{QWP_TYPE_SYMBOL, 10}}, .cardinality = 12},
+    {.name = "longs-10", .groups = {{QWP_TYPE_LONG, 10}}, .cardinality = 1},
+    {.name = "symbol", .groups = {{QWP_TYPE_SYMBOL, 1}}, .cardinality = 100},
+    {.name = "symbol-2-bytes", .groups = {{QWP_TYPE_SYMBOL, 1}}, .cardinality = 10000},
+    {.name = "boolean", .groups = {{QWP_TYPE_BOOLEAN, 1}}, .cardinality = 1},
+    {.name = "byte", .groups = {{QWP_TYPE_BYTE, 1}}, .cardinality = 1},
+    {.name = "short", .groups = {{QWP_TYPE_SHORT, 1}}, .cardinality = 1},
+    {.name = "int", .groups = {{QWP_TYPE_INT, 1}}, .cardinality = 1},
+    {.name = "long", .groups = {{QWP_TYPE_LONG, 1}}, .cardinality = 1},
+    {.name = "long-nulls", .groups = {{QWP_TYPE_LONG, 1}}, .cardinality = 1, .nulls = true},
+    {.name = "uuid", .groups = {{QWP_TYPE_UUID, 1}}, .cardinality = 1},
+    {.name = "long256", .groups = {{QWP_TYPE_LONG256, 1}}, .cardinality = 1},
+    {.name = "geohash", .groups = {{QWP_TYPE_GEOHASH, 1}}, .cardinality = 1},
+    {.name = "varchar-40", .groups = {{QWP_TYPE_VARCHAR, 1}}, .cardinality = 1},
+    {.name = "array-4", .groups = {{QWP_TYPE_DOUBLE_ARRAY, 1}}, .cardinality = 1},
+    {.name = "time-steady", .cardinality = 1, .designated_type = QWP_TYPE_TIMESTAMP_NANOS},
+    {.name = "time-jitter",
+     .cardinality = 1,
+     .designated_type = QWP_TYPE_TIMESTAMP_NANOS,
+     .jitter = true},
 };
 
 static uint64_t random_state = SEED;
@@ -122,6 +139,8 @@ struct bench {
     uint32_t *symbol_codes;
     uint32_t symbol_count;
     uint32_t rows;
+    uint32_t run_rows;
+    uint32_t runs_per_block;
     uint32_t block_count;
     unsigned char *memory;
     const unsigned char **records;
@@ -251,6 +270,34 @@ static size_t block_bound(const struct bench *b, uint32_t rows)
         b->shape->column_count, value_bytes, rows, var_bytes * rows);
 }
 
+static void fill_block(struct bench *b, uint32_t index)
+{
+    struct qwp_run *runs = b->runs + (size_t)index * b->runs_per_block;
+    for (uint32_t r = 0; r < b->runs_per_block; r++) {
+        const uint32_t left = b->rows - r * b->run_rows;
+        runs[r] = (struct qwp_run){
+            .shape = b->shape,
+            .field_of_column = b->field_of_column,
+            .symbol_codes = b->symbol_codes + (size_t)r * b->symbol_count,
+            .symbol_count = b->symbol_count,
+            .row_count = left < b->run_rows ? left : b->run_rows,
+            .null_any = b->null_any,
+            .has_parts = record_bytes_max(b) > qwp_round_up(b->shape->fixed_bytes, 8),
+        };
+    }
+    b->blocks[index] = (struct qwp_block){
+        .table = b->shape->table,
+        .columns = b->columns,
+        .column_count = b->shape->column_count,
+        .designated_type = b->layout->designated_type,
+        .runs = runs,
+        .run_count = b->runs_per_block,
+        .records = b->records + (size_t)index * b->rows,
+        .steering = b->steering,
+        .row_count = b->rows,
+    };
+}
+
 static void bench_init(struct bench *b, const struct layout *layout, uint32_t rows, bool cold,
                        size_t cold_bytes)
 {
@@ -261,9 +308,12 @@ static void bench_init(struct bench *b, const struct layout *layout, uint32_t ro
     b->block_count = cold ? (uint32_t)(cold_bytes / block_bytes) + 1 : 1;
     const uint32_t row_count = rows * b->block_count;
     b->symbol_count = layout->cardinality * COLUMNS_MAX;
-    b->symbol_codes = allocate(b->symbol_count * sizeof *b->symbol_codes);
-    for (uint32_t i = 0; i < b->symbol_count; i++) {
-        b->symbol_codes[i] = qwp_symbol_code(i);
+    b->run_rows = layout->run_rows == 0 ? rows : layout->run_rows;
+    b->runs_per_block = (rows + b->run_rows - 1) / b->run_rows;
+    b->symbol_codes =
+        allocate((size_t)b->runs_per_block * b->symbol_count * sizeof *b->symbol_codes);
+    for (uint32_t i = 0; i < b->symbol_count * b->runs_per_block; i++) {
+        b->symbol_codes[i] = qwp_symbol_code(i % b->symbol_count);
     }
     b->memory = allocate(block_bytes * b->block_count);
     b->records = allocate(row_count * sizeof *b->records);
@@ -271,7 +321,7 @@ static void bench_init(struct bench *b, const struct layout *layout, uint32_t ro
     b->steering_stride = b->shape->null_words + (b->shape->var_count + 1u) / 2;
     b->steering = allocate(rows * sizeof *b->steering);
     b->steering_words = allocate((size_t)rows * b->steering_stride * sizeof *b->steering_words);
-    b->runs = allocate(b->block_count * sizeof *b->runs);
+    b->runs = allocate((size_t)b->block_count * b->runs_per_block * sizeof *b->runs);
     b->blocks = allocate(b->block_count * sizeof *b->blocks);
     b->dst = allocate(block_bound(b, rows));
     b->encoder = allocate(sizeof *b->encoder);
@@ -283,23 +333,7 @@ static void bench_init(struct bench *b, const struct layout *layout, uint32_t ro
         at += fill_record(b, at, row, &time);
     }
     for (uint32_t i = 0; i < b->block_count; i++) {
-        b->runs[i] = (struct qwp_run){.shape = b->shape,
-                                      .field_of_column = b->field_of_column,
-                                      .symbol_codes = b->symbol_codes,
-                                      .symbol_count = b->symbol_count,
-                                      .row_count = rows,
-                                      .null_any = b->null_any,
-                                      .has_parts = record_bytes_max(b) >
-                                                   qwp_round_up(b->shape->fixed_bytes, 8)};
-        b->blocks[i] = (struct qwp_block){.table = b->shape->table,
-                                          .columns = b->columns,
-                                          .column_count = b->shape->column_count,
-                                          .designated_type = layout->designated_type,
-                                          .runs = &b->runs[i],
-                                          .run_count = 1,
-                                          .records = b->records + (size_t)i * rows,
-                                          .steering = b->steering,
-                                          .row_count = rows};
+        fill_block(b, i);
     }
 }
 

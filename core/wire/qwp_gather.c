@@ -17,8 +17,7 @@ static inline uint64_t load_once_u64(const unsigned char *at)
     return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at, memory_order_relaxed);
 }
 
-/* --- fields that are copied as they are ----------------------------------------------------------
- */
+/* --- fields that are copied as they are --- */
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -147,8 +146,7 @@ void qwp_gather_fixed_many(const unsigned char *const *rows, uint32_t n, const u
     }
 }
 
-/* --- symbols -------------------------------------------------------------------------------------
- */
+/* --- symbols --- */
 
 /* Stores all four bytes; the one behind the varint is overwritten by the next value. */
 INLINE unsigned char *put_code(unsigned char *at, uint32_t code)
@@ -214,8 +212,7 @@ void qwp_gather_symbol_codes(const unsigned char *const *rows, uint32_t n, uint3
     *at = end;
 }
 
-/* --- the rest ------------------------------------------------------------------------------------
- */
+/* --- the rest --- */
 
 uint32_t qwp_gather_booleans(const unsigned char *const *rows, uint32_t n, uint32_t off,
                              unsigned char *dst)

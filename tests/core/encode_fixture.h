@@ -10,7 +10,7 @@
 
 #define NAME(text_) ((struct qwp_name){(text_), (uint32_t)strlen(text_)})
 
-enum { FIXTURE_COLUMNS_MAX = 200, FIXTURE_RUNS_MAX = 8 };
+enum { FIXTURE_COLUMNS_MAX = 200, FIXTURE_RUNS_MAX = 64 };
 
 struct fixture_cell {
     bool is_null;

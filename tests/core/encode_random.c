@@ -21,8 +21,7 @@ uint32_t random_below(uint64_t *state, uint32_t n)
     return (uint32_t)(random_u64(state) % n);
 }
 
-/* --- dictionary ---------------------------------------------------------------------------------
- */
+/* --- dictionary --- */
 
 static char symbol_texts[RANDOM_SYMBOLS][12];
 
@@ -72,8 +71,7 @@ void decode_block(struct qwp_decoder *decoder, const struct fixture *f, unsigned
     *message = bytes;
 }
 
-/* --- values -------------------------------------------------------------------------------------
- */
+/* --- values --- */
 
 static const uint32_t telling_ids[] = {0, 1, 126, 127, 128, 129, 255, 16382, 16383, 16384, 19999};
 
@@ -236,8 +234,7 @@ static void random_cell(const struct qwp_block_column *column, struct fixture_ce
     }
 }
 
-/* --- blocks -------------------------------------------------------------------------------------
- */
+/* --- blocks --- */
 
 static const uint8_t all_types[] = {
     QWP_TYPE_BOOLEAN,      QWP_TYPE_BYTE,       QWP_TYPE_SHORT,
@@ -306,12 +303,12 @@ static bool null_here(uint32_t kind, uint32_t row, uint32_t row_count, uint64_t 
     }
 }
 
-static void random_run(struct fixture *f, uint32_t row_count, struct clock *designated,
+static void random_run(struct fixture *f, uint32_t row_count, bool whole, struct clock *designated,
                        uint64_t *state)
 {
     bool present[FIXTURE_COLUMNS_MAX];
     uint32_t ids[COUNT_OF(telling_ids)];
-    const bool whole = random_below(state, 2) == 0;
+    whole = whole || random_below(state, 2) == 0;
     for (uint32_t c = 0; c < f->block.column_count; c++) {
         present[c] = whole || random_below(state, 4) != 0;
     }
@@ -354,22 +351,28 @@ void random_fixture(struct fixture *f, uint64_t *state)
                  designated_types[column_count == 0 ? 1 : random_below(state, 3)]);
     struct clock designated = random_clock(state);
     uint32_t left = QWP_GATHER_ROWS_MAX;
-    uint32_t run_count =
-        random_below(state, 3) == 0 ? 1 + random_below(state, FIXTURE_RUNS_MAX) : 1;
+    const bool many = random_below(state, 5) == 0; /* small runs, mostly of one shape */
+    const bool one_shape = random_below(state, 2) == 0;
+    uint32_t run_count = random_below(state, 3) == 0 ? 1 + random_below(state, 8) : 1;
+    if (many) {
+        run_count = 1 + random_below(state, FIXTURE_RUNS_MAX);
+    }
     if (column_count > 40) {
         left = 200; /* keeps the test quick */
     }
     for (; run_count > 0 && left > 0; run_count--) {
         uint32_t rows = telling_rows[random_below(state, COUNT_OF(telling_rows))];
+        if (many) {
+            rows = 1 + random_below(state, 20);
+        }
         rows = rows > left ? left : rows;
-        random_run(f, rows, &designated, state);
+        random_run(f, rows, one_shape, &designated, state);
         left -= rows;
     }
     fixture_build(f);
 }
 
-/* --- comparison ---------------------------------------------------------------------------------
- */
+/* --- comparison --- */
 
 static int64_t sign_extended(const unsigned char *at, uint32_t width)
 {

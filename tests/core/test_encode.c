@@ -212,8 +212,7 @@ START_TEST(symbol_code_is_the_varint)
 }
 END_TEST
 
-/* --- faults -------------------------------------------------------------------------------------
- */
+/* --- faults --- */
 
 struct bad_value {
     uint8_t type;

@@ -1,0 +1,126 @@
+/* qwp_encode_internal: what the files of the encoder share. Nobody else includes it.
+ *
+ *   qwp_encode.c         the block, its bounds, columns in order
+ *   qwp_encode_nulls.c   null flags and bitmaps, rows without the nulls
+ *   qwp_encode_group.c   columns gathered together: copied values and symbols
+ *   qwp_encode_single.c  booleans, geohashes, times
+ *   qwp_encode_parts.c   texts and arrays
+ *   qwp_gather.c         the loops over rows */
+#ifndef QWP_ENCODE_INTERNAL_H
+#define QWP_ENCODE_INTERNAL_H
+
+#include "core/qwp_bytes.h"
+#include "core/wire/qwp_encode.h"
+
+/* A column of the block on its way out. */
+struct column {
+    const struct qwp_block_column *def;
+    uint32_t index;
+    uint32_t value_count;
+    uint16_t field;        /* its index in the shapes of all runs; QWP_NO_FIELD: they differ */
+    uint8_t width;         /* of a value that is copied as it is, else 0 */
+    unsigned char *start;  /* its null flag */
+    unsigned char *bitmap; /* NULL: no row is null */
+    unsigned char *at;     /* where the next value goes */
+};
+
+struct encoding {
+    struct qwp_encoder *scratch;
+    const struct qwp_block *block;
+    unsigned flags;
+    struct qwp_encode_fault *fault;
+};
+
+/* Returns QWP_CORRUPT. */
+enum qwp_result qwp_encode_fault(struct encoding *e, uint32_t row, uint32_t column,
+                                 const char *what);
+
+/* --- slices --- */
+
+/* Rows of one run, few enough that their records stay cached. */
+struct slice {
+    const struct qwp_run *run;
+    uint32_t first_row;
+    uint32_t count;
+};
+
+/* Goes through the slices of a block; starts zeroed. */
+struct slice_cursor {
+    uint32_t row;
+    uint32_t run;
+    uint32_t run_row;
+};
+
+static inline bool next_slice(const struct qwp_block *block, struct slice_cursor *cursor,
+                              struct slice *slice)
+{
+    if (cursor->run == block->run_count) {
+        return false;
+    }
+    const struct qwp_run *run = &block->runs[cursor->run];
+    uint32_t count = run->row_count - cursor->run_row;
+    if (count <= QWP_ENCODE_SLICE_ROWS) {
+        cursor->run++;
+        cursor->run_row = 0;
+    } else {
+        count = QWP_ENCODE_SLICE_ROWS;
+        cursor->run_row += count;
+    }
+    *slice = (struct slice){run, cursor->row, count};
+    cursor->row += count;
+    return true;
+}
+
+static inline uint32_t steering_ends_off(const struct qwp_run *run)
+{
+    return 8u * run->shape->null_words;
+}
+
+/* NULL if the run does not have the column. */
+static inline const struct qwp_shape_column *field_of(const struct qwp_run *run, uint32_t column)
+{
+    const uint16_t field = run->field_of_column[column];
+    return field == QWP_NO_FIELD ? NULL : &run->shape->columns[field];
+}
+
+/* --- nulls --- */
+
+/* A bit for each of up to 64 rows from `row` on, set where the column has a value. */
+static inline uint64_t value_mask(const struct column *column, uint32_t row, uint32_t count)
+{
+    uint64_t nulls = 0;
+    if (column->bitmap != NULL) {
+        /* May read 8 bytes beyond the bitmap, which the block's slack allows. */
+        const unsigned char *at = column->bitmap + row / 8;
+        nulls = qwp_load_u64(at) >> row % 8 | (uint64_t)at[8] << 1 << (63 - row % 8);
+    }
+    return ~nulls & (count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX);
+}
+
+/* Writes null flag and bitmap at column->at; sets start, bitmap, value_count and field. */
+void qwp_encode_null_section(struct encoding *e, struct column *column);
+/* The rows of a slice that have a value, as addresses out of `all` (the block's records or
+ * steerings); valid until the next call. */
+uint32_t qwp_encode_rows(struct encoding *e, const struct column *column, const struct slice *slice,
+                         const unsigned char *const *all, const unsigned char *const **rows);
+/* Row of the block in which value number `value` of a slice stands. */
+uint32_t qwp_encode_row_of(const struct column *column, const struct slice *slice, uint32_t value);
+
+/* --- columns --- */
+
+/* Whether a type goes in groups. */
+bool qwp_encode_groups(uint8_t type);
+/* Encodes columns from `first` on that go together; sets *count and moves *at. */
+enum qwp_result qwp_encode_group(struct encoding *e, uint32_t first, uint32_t *count,
+                                 unsigned char **at);
+
+/* One column each, behind its null section; move column->at. */
+enum qwp_result qwp_encode_booleans(struct encoding *e, struct column *column);
+enum qwp_result qwp_encode_geohashes(struct encoding *e, struct column *column);
+enum qwp_result qwp_encode_times(struct encoding *e, struct column *column);
+enum qwp_result qwp_encode_texts(struct encoding *e, struct column *column);
+enum qwp_result qwp_encode_arrays(struct encoding *e, struct column *column);
+/* With its null flag. Moves *at. */
+enum qwp_result qwp_encode_designated(struct encoding *e, unsigned char **at);
+
+#endif
