@@ -125,16 +125,21 @@ static enum qwp_result log_start(struct daemon *d, struct qwp_error *err)
 {
     const struct qwp_conf *conf = d->conf;
     char path[PATH_BYTES];
+    char shown[PATH_BYTES]; /* in messages */
     if (conf->sf_dir != NULL) {
         if (mkdir(conf->sf_dir, 0700) != 0 && errno != EEXIST) {
             return qwp_fail(err, QWP_IO, errno, "cannot make sf_dir %s", conf->sf_dir);
         }
         snprintf(path, sizeof path, "%s/%s", conf->sf_dir, conf->sender_id);
+        snprintf(shown, sizeof shown, "%s", path);
     } else {
         snprintf(path, sizeof path, "/proc/self/fd/%d/slot", d->private_fd);
+        snprintf(shown, sizeof shown, "%s/%s/.sidecar/slot", d->options->rings_dir,
+                 d->options->name);
     }
     const struct qwp_seglog_options log = {
         .dir = path,
+        .name = shown,
         .segment_bytes = conf->sf_segment_bytes,
         .total_bytes_max = conf->sf_total_bytes_max,
         .durability = (enum qwp_durability)conf->sf_durability,
@@ -145,7 +150,14 @@ static enum qwp_result log_start(struct daemon *d, struct qwp_error *err)
         .slow = &d->housework.slow,
     };
     qwp_housework_init(&d->housework, d->sender_loop);
-    return qwp_seglog_open(&d->log, &log, err);
+    const enum qwp_result result = qwp_seglog_open(&d->log, &log, err);
+    if (result == QWP_OK && qwp_seglog_recovered(d->log)->damage_count > 0) {
+        const struct qwp_seglog_recovery *recovered = qwp_seglog_recovered(d->log);
+        qwp_log(QWP_LOG_ERROR, "store was damaged; what could not be used is kept",
+                "store=\"%s\" damage=\"%s\" files_set_aside=%u slot_set_aside=\"%s\"", shown,
+                recovered->damage, recovered->files_set_aside, recovered->slot_set_aside);
+    }
+    return result;
 }
 
 /* What the sidecar before us knew of each ring, as far as its frames are in the log. */

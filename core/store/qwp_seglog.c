@@ -132,11 +132,13 @@ static enum qwp_result make_in_place(struct qwp_seglog *log, uint64_t bytes,
     }
     qwp_seglog_uncharge(log, freed);
     if (!charge_in_place(log, bytes)) {
+        const bool by_count = log->total_bytes_max == QWP_SEGMENTS_MAX * log->segment_bytes;
         return qwp_fail(err, QWP_AGAIN, 0,
                         "the store %s is full: %llu bytes of at most %llu are in use; it goes on "
-                        "when frames are acknowledged (or raise sf_max_total_bytes)",
+                        "when frames are acknowledged (or raise %s)",
                         log->dir, (unsigned long long)atomic_load(&log->charged),
-                        (unsigned long long)log->total_bytes_max);
+                        (unsigned long long)log->total_bytes_max,
+                        by_count ? "sf_max_segment_bytes" : "sf_max_total_bytes");
     }
     return qwp_seglog_make_now(log, bytes, log->segment_flags, out, &log->w.retry_error) == QWP_OK
                ? QWP_OK
@@ -400,6 +402,7 @@ void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out
     const uint64_t rotations = atomic_load_explicit(&log->rotations, memory_order_relaxed);
     *out = (struct qwp_seglog_stats){
         .bytes_total = atomic_load_explicit(&log->charged, memory_order_relaxed),
+        .bytes_total_max = log->total_bytes_max,
         /* Read in an order in which neither difference is negative for long. */
         .bytes_waiting = published_bytes > acked_bytes ? published_bytes - acked_bytes : 0,
         .segments_active = 1,

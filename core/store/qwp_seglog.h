@@ -33,16 +33,23 @@
 
 struct qwp_seglog;
 
+/* Each segment is a mapping, and a process may have some 65,000 of those. */
+enum { QWP_SEGMENTS_MAX = 32768 };
+
 /* Strings are borrowed for the call. */
 struct qwp_seglog_options {
     const char *dir;          /* the slot's directory, made if absent (its parent must exist) */
+    const char *name;         /* of the slot in messages; NULL: dir */
     uint64_t segment_bytes;   /* 64 KiB .. 1 GiB; a larger frame gets a segment of its own */
-    uint64_t total_bytes_max; /* budget: active, sealed, spare and retained segments */
+    uint64_t total_bytes_max; /* budget: active, sealed, spare and retained segments; at most
+                                 QWP_SEGMENTS_MAX of them, see stats.bytes_total_max */
     enum qwp_durability durability;
     int64_t sync_interval_ns;
     bool payload_crc;     /* false only where the files never outlive the host (tmpfs) */
     uint32_t symbols_max; /* dictionary bounds */
     uint64_t symbol_bytes_max;
+    bool in_place; /* a slot whose frames cannot be replayed is refused (QWP_CORRUPT, and
+                      the reason in `.failed`) instead of moved away: for drainers */
     const struct qwp_sys *sys;   /* kept; NULL: the real one */
     const struct qwp_slow *slow; /* kept; NULL: slow operations run at once, in small steps */
 };
@@ -132,8 +139,9 @@ void qwp_seglog_ack(struct qwp_seglog *log, uint64_t fsn);
 uint64_t qwp_seglog_published_count(const struct qwp_seglog *log);
 uint64_t qwp_seglog_acked_count(const struct qwp_seglog *log);
 struct qwp_seglog_stats {
-    uint64_t bytes_total;   /* charged to the budget */
-    uint64_t bytes_waiting; /* payload bytes published and not acknowledged */
+    uint64_t bytes_total;     /* charged to the budget */
+    uint64_t bytes_total_max; /* the budget */
+    uint64_t bytes_waiting;   /* payload bytes published and not acknowledged */
     uint32_t segments_active, segments_sealed, segments_spare;
     uint64_t rotations, rotations_without_spare, recycled; /* since open */
     uint64_t failures;      /* keeper's steps that failed and are tried again, since open */

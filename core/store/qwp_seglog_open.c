@@ -8,9 +8,10 @@
 #include <unistd.h>
 
 #include "core/qwp_assert.h"
+#include "core/qwp_bytes.h"
 #include "core/store/qwp_seglog_impl.h"
 
-enum { SLOW_STEP_BYTES = 64 * 1024, DAMAGED_SLOTS_MAX = 1000 };
+enum { SLOW_STEP_BYTES = 64 * 1024, DAMAGED_SLOTS_MAX = 1000, PAGE_BYTES = 4096 };
 
 /* --- directory and lock --- */
 
@@ -81,9 +82,9 @@ static enum qwp_result options_check(const struct qwp_seglog_options *options,
                                      struct qwp_error *err)
 {
     if (options->segment_bytes < QWP_SEGMENT_BYTES_MIN ||
-        options->segment_bytes > QWP_SEGMENT_BYTES_MAX || options->segment_bytes % 4096 != 0) {
+        options->segment_bytes > QWP_SEGMENT_BYTES_MAX) {
         return qwp_fail(err, QWP_INVALID, 0,
-                        "a segment size of %llu bytes is not between %d and %d in steps of 4096",
+                        "a segment size of %llu bytes is not between %d and %d",
                         (unsigned long long)options->segment_bytes, QWP_SEGMENT_BYTES_MIN,
                         QWP_SEGMENT_BYTES_MAX);
     }
@@ -116,24 +117,34 @@ static void options_take(struct qwp_seglog *log, const struct qwp_seglog_options
     log->w.dict_file.fd = -1;
     log->segment_flags =
         QWP_SEGMENT_MANIFESTED | (options->payload_crc ? 0 : (uint8_t)QWP_SEGMENT_LIGHT);
-    log->segment_bytes = options->segment_bytes;
+    log->segment_bytes = qwp_round_up(options->segment_bytes, PAGE_BYTES);
     log->total_bytes_max = options->total_bytes_max;
+    if (log->total_bytes_max < log->segment_bytes) {
+        log->total_bytes_max = log->segment_bytes; /* by rounding */
+    }
+    if (log->total_bytes_max > QWP_SEGMENTS_MAX * log->segment_bytes) {
+        log->total_bytes_max = QWP_SEGMENTS_MAX * log->segment_bytes;
+    }
     log->periodic = options->durability == QWP_DURABILITY_PERIODIC && options->payload_crc;
     log->sync_interval_ns = options->sync_interval_ns;
-    dir_remember(log, options->dir);
+    dir_remember(log, options->name != NULL ? options->name : options->dir);
 }
 
-/* "<dir>.damaged-<n>", with the reason in it, so that scans for orphans skip it. Still locked. */
+/* So that scans for orphans skip it. */
+static void reason_leave(struct qwp_seglog *log, const struct qwp_error *err)
+{
+    const int fd = qwp_sys_open(log->sys, log->place.dir_fd, QWP_FAILED_NAME,
+                                O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        (void)qwp_sys_write_full(log->sys, fd, err->text, strlen(err->text), 0);
+        log->sys->close(fd);
+    }
+}
+
+/* "<dir>.damaged-<n>". It is locked still, and the lock goes with it. */
 static enum qwp_result slot_move_aside(struct qwp_seglog *log, const char *dir, char *to,
                                        size_t room, struct qwp_error *err)
 {
-    const struct qwp_sys *sys = log->sys;
-    const int fd = qwp_sys_open(sys, log->place.dir_fd, QWP_FAILED_NAME,
-                                O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        (void)qwp_sys_write_full(sys, fd, err->text, strlen(err->text), 0);
-        sys->close(fd);
-    }
     size_t len = strlen(dir);
     while (len > 1 && dir[len - 1] == '/') {
         len--;
@@ -143,7 +154,7 @@ static enum qwp_result slot_move_aside(struct qwp_seglog *log, const char *dir, 
         if (wanted < 0 || (size_t)wanted >= room) {
             break;
         }
-        if (sys->renameat(AT_FDCWD, dir, AT_FDCWD, to) == 0) {
+        if (log->sys->renameat(AT_FDCWD, dir, AT_FDCWD, to) == 0) {
             return QWP_OK;
         }
         if (errno != EEXIST && errno != ENOTEMPTY) {
@@ -152,7 +163,7 @@ static enum qwp_result slot_move_aside(struct qwp_seglog *log, const char *dir, 
     }
     to[0] = '\0';
     qwp_error_prefix(err, "cannot move the slot away (%s), so move %s away yourself to start anew",
-                     strerror(errno), dir);
+                     strerror(errno), log->dir);
     return QWP_CORRUPT;
 }
 
@@ -177,7 +188,9 @@ static enum qwp_result open_once(struct qwp_seglog **out, const struct qwp_seglo
     }
     if (result != QWP_OK) {
         if (log->recovery.unreplayable) {
-            result = slot_move_aside(log, options->dir, aside, aside_room, err);
+            reason_leave(log, err);
+            result = options->in_place ? QWP_CORRUPT
+                                       : slot_move_aside(log, options->dir, aside, aside_room, err);
         }
         qwp_seglog_close(log);
         return result;

@@ -43,11 +43,16 @@ static enum qwp_result segment_map(struct qwp_recovery *r, struct qwp_found *fou
         return qwp_fail(err, QWP_IO, errno, "cannot map segment %s/%s", log->dir, segment->name);
     }
     segment->map = map;
-    /* Descriptors are few, and sealed segments may be many. */
-    if (!last && !log->periodic) {
-        sys->close(segment->fd);
-        segment->fd = -1;
+    if (last) {
+        return QWP_OK;
     }
+    /* Who wrote it may not have come to sync it. Descriptors are few, and sealed segments may be
+     * many. */
+    if (log->periodic && qwp_sys_sync(sys, segment->fd) != 0) {
+        return qwp_fail(err, QWP_IO, errno, "cannot sync segment %s/%s", log->dir, segment->name);
+    }
+    sys->close(segment->fd);
+    segment->fd = -1;
     return QWP_OK;
 }
 

@@ -183,10 +183,6 @@ static enum qwp_result chain_settle(struct qwp_recovery *r, struct qwp_error *er
                             segment->name);
         }
         if (!last) {
-            if (segment->fd >= 0) {
-                log->sys->close(segment->fd);
-                segment->fd = -1;
-            }
             log->recovery.segments_sealed++;
         }
     }

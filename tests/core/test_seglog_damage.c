@@ -540,6 +540,11 @@ START_TEST(damage_of_the_dictionary_beyond_healing_sets_the_slot_aside)
         slot_fd = open(slot, O_RDONLY | O_DIRECTORY);
         ck_assert_int_eq(unlinkat(slot_fd, QWP_DICT_FILE_NAME, 0), 0);
         close(slot_fd);
+        struct qwp_seglog_options in_place = options;
+        in_place.in_place = true;
+        struct qwp_error err;
+        ck_assert_int_eq(qwp_seglog_open(&log, &in_place, &err), QWP_CORRUPT);
+        ck_assert_uint_eq(store_files_count(slot).segments, 1);
         log = store_open(&options);
         const struct qwp_seglog_recovery *recovery = qwp_seglog_recovered(log);
         char place[400];
