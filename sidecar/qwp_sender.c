@@ -328,11 +328,15 @@ static void on_down(void *owner, const struct qwp_session_down *down)
     if (down->was_up) {
         add_u64(&sender->options.page->disconnects, 1);
     }
+    /* A name often stands for ::1 first, and the server listens on 127.0.0.1: no outage yet. */
+    if (!down->was_up && down->cause == QWP_DOWN_UNREACHABLE &&
+        sender->address < sender->addresses.count) {
+        address_connect(sender);
+        return;
+    }
     outage_note(sender, down->error.text);
     if (down->was_up) {
         attempt_later(sender);
-    } else if (down->cause == QWP_DOWN_UNREACHABLE && sender->address < sender->addresses.count) {
-        address_connect(sender);
     } else {
         endpoint_next(sender);
     }

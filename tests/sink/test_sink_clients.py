@@ -30,7 +30,7 @@ UNREACHABLE = re.compile(
     r"NewConnectionError|Temporary failure in name resolution|Name or service not known"
     r"|ConnectTimeout|ReadTimeout|Network is unreachable|ProxyError|Could not resolve host"
     r"|[Cc]ouldn't resolve host|failed to connect|Failed to connect|Connection refused"
-    r"|Connection timed out|Timeout was reached|spurious network error"
+    r"|SSLError|Connection timed out|Timeout was reached|spurious network error"
 )
 
 
