@@ -4,6 +4,7 @@
 #include "core/store/qwp_seglog.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 #include "core/qwp_bytes.h"
 #include "core/qwp_clock.h"
+#include "core/store/qwp_make.h"
 #include "core/store/qwp_store_layout.h"
 #include "tests/core/store_fixture.h"
 
@@ -180,6 +182,43 @@ START_TEST(seglog_room_is_what_the_segment_still_has)
     ck_assert_int_eq(qwp_seglog_reserve(log, 0, 10, &at, &room, &err), QWP_INVALID);
     ck_assert_int_eq(qwp_seglog_reserve(log, (size_t)1 << 31, (size_t)1 << 31, &at, &room, &err),
                      QWP_LIMIT);
+    qwp_seglog_close(log);
+}
+END_TEST
+
+/* Behind the header of a segment that waits for its use there is nothing. */
+START_TEST(seglog_spares_are_zero)
+{
+    const struct qwp_seglog_options options = store_options(slot);
+    struct qwp_seglog *log = store_open(&options);
+    for (int i = 0; i < 40; i++) {
+        ck_assert_int_eq(store_append(log, 13000), QWP_OK);
+        qwp_seglog_ack(log, (uint64_t)i);
+        store_settle(log);
+    }
+    struct qwp_seglog_stats stats;
+    qwp_seglog_stats(log, &stats);
+    ck_assert_uint_gt(stats.recycled, 3);
+    unsigned spares = 0;
+    DIR *list = opendir(slot);
+    const struct dirent *entry;
+    while ((entry = readdir(list)) != NULL) {
+        static unsigned char bytes[64 * 1024];
+        static const unsigned char zeros[64 * 1024];
+        if (strstr(entry->d_name, QWP_SEGMENT_SUFFIX) == NULL) {
+            continue;
+        }
+        const int fd = openat(dirfd(list), entry->d_name, O_RDONLY);
+        ck_assert_int_eq(pread(fd, bytes, sizeof bytes, 0), sizeof bytes);
+        close(fd);
+        if (qwp_load_u64(bytes + QWP_SEGMENT_BASE_OFF) == QWP_SPARE_BASE) {
+            ck_assert_mem_eq(bytes + QWP_SEGMENT_HEADER_BYTES, zeros,
+                             sizeof zeros - QWP_SEGMENT_HEADER_BYTES);
+            spares++;
+        }
+    }
+    closedir(list);
+    ck_assert_uint_eq(spares, stats.segments_spare);
     qwp_seglog_close(log);
 }
 END_TEST
@@ -422,6 +461,7 @@ int main(void)
         tcase_add_test(tcase, seglog_frame_larger_than_a_segment_gets_its_own);
         tcase_add_test(tcase, seglog_first_frame_larger_than_a_segment_is_recovered);
         tcase_add_test(tcase, seglog_room_is_what_the_segment_still_has);
+        tcase_add_test(tcase, seglog_spares_are_zero);
         tcase_add_test(tcase, seglog_full_budget_presses_back_and_goes_on);
         tcase_add_test(tcase, seglog_smallest_budget_still_moves);
         tcase_add_test(tcase, seglog_reopened_goes_on_where_it_was);
