@@ -308,7 +308,7 @@ void sink_connection_serve(int fd, const struct sink_connection_options *options
 {
     struct connection connection = {.options = options, .answer_due = ALL_ANSWERED, .wanted = 2};
     struct qwp_error err = {0};
-    sink_intake_init(&connection.intake, options->store, options->policy);
+    sink_intake_init(&connection.intake, options->store, options->policy, options->number);
     COUNT(&connection, connections, 1);
     COUNT(&connection, connections_open, 1);
     if (sink_stream_init(&connection.stream, fd, options->stop_fd, options->tls, &err) == QWP_OK) {

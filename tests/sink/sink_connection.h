@@ -15,6 +15,7 @@ struct sink_connection_options {
     SSL_CTX *tls;     /* NULL: plain */
     int stop_fd;      /* readable when the server stops */
     const char *peer; /* for the log */
+    int64_t number;   /* counts from 0 */
 };
 
 /* Takes `fd`; returns when the connection is over. */

@@ -6,6 +6,7 @@
 #include "core/qwp_assert.h"
 #include "core/qwp_bytes.h"
 #include "core/qwp_clock.h"
+#include "core/wire/qwp_names.h"
 
 struct sink_held {
     struct sink_table *table;
@@ -13,9 +14,10 @@ struct sink_held {
 };
 
 void sink_intake_init(struct sink_intake *intake, struct sink_store *store,
-                      const struct sink_policy *policy)
+                      const struct sink_policy *policy, int64_t connection)
 {
     memset(intake, 0, sizeof *intake);
+    intake->place.connection = connection;
     intake->store = store;
     intake->policy = policy;
     const struct qwp_decoder_options options = {
@@ -163,6 +165,40 @@ static enum qwp_result hold(struct sink_intake *intake, const struct qwp_message
     return QWP_OK;
 }
 
+struct holder {
+    const struct qwp_decoder *decoder;
+    const struct qwp_message *message;
+};
+
+static bool holds_table(const void *at, const char *table)
+{
+    const struct holder *holder = at;
+    for (uint32_t i = 0; i < holder->message->block_count; i++) {
+        const struct qwp_name name = qwp_block_head(holder->decoder, holder->message, i)->table;
+        if (strcmp(table, "*") == 0 || qwp_name_equal(name.text, name.len, table, strlen(table))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether this message is to be rejected on request. */
+static bool is_faulty(struct sink_intake *intake, const struct qwp_message *message,
+                      struct sink_fault *fault)
+{
+    const struct holder holder = {&intake->decoder, message};
+    struct sink_fault_place place = intake->place;
+    place.holds = holds_table;
+    place.holder = &holder;
+    intake->place.message++;
+    if (message->block_count > 0) {
+        intake->place.frame++;
+    } else {
+        place.frame = SINK_FAULT_NOWHERE;
+    }
+    return sink_faults_hit(intake->policy->faults, SINK_FAULT_STATUS, &place, fault);
+}
+
 enum qwp_result sink_intake_message(struct sink_intake *intake, const unsigned char *bytes,
                                     size_t len, bool *committed, enum qwp_status *status,
                                     struct qwp_error *err)
@@ -172,6 +208,11 @@ enum qwp_result sink_intake_message(struct sink_intake *intake, const unsigned c
     const int64_t arrived_ns = qwp_clock_monotonic_ns();
     enum qwp_result result = qwp_decode_message(&intake->decoder, bytes, len, &message, err);
     *status = intake->decoder.fault_status;
+    struct sink_fault fault;
+    if (result == QWP_OK && is_faulty(intake, &message, &fault)) {
+        *status = (enum qwp_status)fault.value;
+        result = qwp_fail(err, QWP_PEER, 0, "%s", sink_fault_text(&fault));
+    }
     pthread_mutex_lock(&store->lock);
     store->arrived_ns = arrived_ns;
     if (result == QWP_OK) {

@@ -12,6 +12,7 @@
 
 #include "core/wire/qwp_decode.h"
 #include "tests/sink/sink_buffer.h"
+#include "tests/sink/sink_faults.h"
 #include "tests/sink/sink_policy.h"
 #include "tests/sink/sink_store.h"
 
@@ -29,13 +30,15 @@ struct sink_intake {
      * sink_held for each block. */
     struct sink_buffer held;
     uint64_t held_messages;
+    struct sink_fault_place place; /* of the next message */
     struct sink_touched *touched;
     size_t touched_count;
     size_t touched_room;
 };
 
+/* `connection` is its number. */
 void sink_intake_init(struct sink_intake *intake, struct sink_store *store,
-                      const struct sink_policy *policy);
+                      const struct sink_policy *policy, int64_t connection);
 /* Rolls back what is still deferred. */
 void sink_intake_fini(struct sink_intake *intake);
 

@@ -15,7 +15,7 @@
 #include "tests/sink/sink_store.h"
 #include "tests/sink/sink_tls.h"
 
-enum { ACCEPT_PAUSE_MS = 100, LINE_BYTES = 256 };
+enum { ACCEPT_PAUSE_MS = 100, LINE_BYTES = 1024 };
 
 struct sink {
     struct sink_options options;
@@ -124,14 +124,41 @@ static void print_summary(struct sink *sink)
     sink_buffer_fini(&text);
 }
 
+static void print_faults(struct sink *sink)
+{
+    struct sink_buffer text = {0};
+    sink_faults_list(&sink->options.faults, &text);
+    (void)fwrite(text.at, 1, text.len, stdout);
+    (void)fflush(stdout);
+    sink_buffer_fini(&text);
+}
+
+/* An answer in any case, so that who waits for it is not kept waiting. */
+static void change_faults(struct sink *sink, const char *spec)
+{
+    struct qwp_error err = {0};
+    if (spec == NULL) {
+        sink_faults_clear(&sink->options.faults);
+    } else if (sink_faults_add(&sink->options.faults, spec, &err) != QWP_OK) {
+        qwp_log(QWP_LOG_ERROR, "not a fault", "reason=\"%s\"", err.text);
+    }
+    print_faults(sink);
+}
+
 static void take_line(struct sink *sink)
 {
     sink->line[sink->line_len] = '\0';
     sink->line_len = 0;
     if (strcmp(sink->line, "summary") == 0) {
         print_summary(sink);
+    } else if (strcmp(sink->line, "faults") == 0) {
+        print_faults(sink);
+    } else if (strcmp(sink->line, "faults clear") == 0) {
+        change_faults(sink, NULL);
+    } else if (strncmp(sink->line, "fault ", 6) == 0) {
+        change_faults(sink, sink->line + 6);
     } else if (sink->line[0] != '\0') {
-        qwp_log(QWP_LOG_WARN, "unknown command on stdin", "known=summary");
+        qwp_log(QWP_LOG_WARN, "unknown command on stdin", "known=summary,fault,faults");
     }
 }
 
@@ -211,6 +238,7 @@ int main(int argc, char **argv)
     enum qwp_result result = sink_options_parse(&sink.options, argc, argv, &err);
     if (result == QWP_OK && sink.options.help) {
         fputs(sink_options_help(), stdout);
+        fputs(sink_faults_help(), stdout);
         return EXIT_SUCCESS;
     }
     if (result == QWP_OK) {
@@ -228,5 +256,6 @@ int main(int argc, char **argv)
         close(sink.signal_fd);
     }
     free(sink.options.auth_basic);
+    sink_faults_fini(&sink.options.faults);
     return result == QWP_OK ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -24,6 +24,8 @@ enum option_id {
     OPTION_LATENCY,
     OPTION_MAX_BATCH,
     OPTION_DURABLE,
+    OPTION_FAULT,
+    OPTION_FAULT_SEED,
     OPTION_HELP,
 };
 
@@ -42,6 +44,8 @@ static const struct option long_options[] = {
     {"latency", required_argument, NULL, OPTION_LATENCY},
     {"max-batch", required_argument, NULL, OPTION_MAX_BATCH},
     {"durable", no_argument, NULL, OPTION_DURABLE},
+    {"fault", required_argument, NULL, OPTION_FAULT},
+    {"fault-seed", required_argument, NULL, OPTION_FAULT_SEED},
     {"help", no_argument, NULL, OPTION_HELP},
     {NULL, 0, NULL, 0},
 };
@@ -73,12 +77,20 @@ const char *sink_options_help(void)
            "  --summary FILE          write the summary there too at the end\n"
            "  --max-batch BYTES       largest message taken (2097138)\n"
            "  --durable               grant durable acknowledgements to those who ask\n"
+           "  --fault FAULT           misbehave, see below; may be repeated\n"
+           "  --fault-seed N          what throws the dice of faults with a chance (1)\n"
            "\n"
            "Prints a summary (one JSON object in a line) for each line \"summary\" on stdin, and "
            "at\n"
            "SIGTERM or SIGINT before it ends. Without --ndjson, --files, --verify and --latency "
            "values\n"
-           "are skipped, not looked at, which is several times faster.\n";
+           "are skipped, not looked at, which is several times faster.\n"
+           "\n"
+           "More lines on stdin, each answered with the faults in a line of JSON:\n"
+           "  fault FAULT             add one\n"
+           "  faults                  only show them, with how often each has happened\n"
+           "  faults clear            forget all\n"
+           "\n";
 }
 
 static enum qwp_result parse_max_batch(struct sink_options *options, const char *text,
@@ -151,6 +163,11 @@ static enum qwp_result parse_one(struct sink_options *options, int id, struct qw
     case OPTION_DURABLE:
         options->policy.durable = true;
         return QWP_OK;
+    case OPTION_FAULT:
+        return sink_faults_add(&options->faults, optarg, err);
+    case OPTION_FAULT_SEED:
+        sink_faults_seed(&options->faults, strtoull(optarg, NULL, 0));
+        return QWP_OK;
     case OPTION_HELP:
         options->help = true;
         return QWP_OK;
@@ -182,8 +199,10 @@ enum qwp_result sink_options_parse(struct sink_options *options, int argc, char 
     *options = (struct sink_options){
         .policy = {.message_bytes_max = SINK_MESSAGE_BYTES_DEFAULT,
                    .deferred_bytes_max = (size_t)256 * 1024 * 1024,
-                   .answer_every = SINK_ANSWER_EVERY},
+                   .answer_every = SINK_ANSWER_EVERY,
+                   .faults = &options->faults},
     };
+    sink_faults_init(&options->faults);
     for (int id = getopt_long(argc, argv, "", long_options, NULL); id != -1;
          id = getopt_long(argc, argv, "", long_options, NULL)) {
         const enum qwp_result result = parse_one(options, id, err);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "core/qwp_error.h"
+#include "tests/sink/sink_faults.h"
 #include "tests/sink/sink_policy.h"
 #include "tests/sink/sink_store.h"
 
@@ -17,7 +18,8 @@ struct sink_options {
     const char *summary_path;
     struct sink_store_options store;
     struct sink_policy policy;
-    char *auth_basic; /* what policy.auth_basic points at; free() it */
+    struct sink_faults faults; /* what policy.faults points at */
+    char *auth_basic;          /* what policy.auth_basic points at; free() it */
     bool help;
 };
 

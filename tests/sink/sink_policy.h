@@ -1,15 +1,18 @@
 /* sink_policy: how the server is to behave where the protocol leaves a choice.
  *
  * One struct, asked at each phase of a connection (upgrade, message, answer). Misbehaviour on
- * request belongs here too, so that the code which does the work has one place to ask.
+ * request is asked for here too (sink_faults.h), so that the code which does the work has one place
+ * to ask.
  *
- * Threads: const once the server runs. */
+ * Threads: const once the server runs, but for the faults, which have a lock. */
 #ifndef SINK_POLICY_H
 #define SINK_POLICY_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct sink_faults;
 
 enum {
     SINK_MESSAGE_BYTES_DEFAULT = 2 * 1024 * 1024 - 14, /* what a server of default settings says */
@@ -26,6 +29,8 @@ struct sink_policy {
     size_t deferred_bytes_max; /* of messages waiting for their commit, on one connection */
     /* Phase answer. */
     uint32_t answer_every;
+    /* All phases. */
+    struct sink_faults *faults;
 };
 
 #endif

@@ -35,8 +35,24 @@ class Sink:
         return os.path.join(self.directory, name)
 
     def summary(self):
+        return self.ask("summary")
+
+    def fault(self, spec):
+        """Adds a fault (qwp-sink --help)."""
+        before = len(self.faults()["faults"])
+        after = self.ask("fault " + spec)
+        assert len(after["faults"]) == before + 1, "not a fault: %s, see %s" % (spec, self.path("log"))
+        return after
+
+    def faults(self):
+        return self.ask("faults")
+
+    def clear_faults(self):
+        return self.ask("faults clear")
+
+    def ask(self, line):
         try:
-            self.process.stdin.write("summary\n")
+            self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
             return json.loads(self.process.stdout.readline())
         except (BrokenPipeError, json.JSONDecodeError):

@@ -154,6 +154,7 @@ enum qwp_result sink_server_accept(struct sink_server *server, struct qwp_error 
         .tls = server->tls,
         .stop_fd = server->stop_fd,
         .peer = session->peer,
+        .number = server->accepted++,
     };
     const int failed = pthread_create(&session->thread, NULL, session_main, session);
     if (failed != 0) {

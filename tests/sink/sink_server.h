@@ -20,6 +20,7 @@ struct sink_server {
     struct sink_store *store;
     const struct sink_policy *policy;
     SSL_CTX *tls;
+    int64_t accepted; /* connections, since the start */
     struct sink_session *sessions;
 };
 

@@ -75,6 +75,40 @@ class Tests:
         self.here = os.path.join(self.directory, str(self.serial))
         return Sink(self.program, self.here, *[str(a).replace("@", self.here) for a in arguments])
 
+    def test_status_fault_rejects_the_message_of_a_table_and_no_other(self):
+        with self.sink("--fault", "status=9,table=BAD,times=2,text=no, never: x=1,y") as sink:
+            for _ in range(2):
+                client = Client(sink.port)
+                client.upgrade()
+                client.send(build_message([rows_of("good", 0, 3)]))
+                assert client.answer()[:2] == ("ok", 0)
+                client.send(build_message([rows_of("good", 3, 1), rows_of("bad", 0, 1)]))
+                assert client.answer() == (9, 1, "no, never: x=1,y")
+            client = Client(sink.port)
+            client.upgrade()
+            client.send(build_message([rows_of("bad", 0, 1)]))
+            assert client.answer()[:2] == ("ok", 0)
+            assert sink.summary()["tables"] == {"good": 6, "bad": 1}
+            assert sink.faults()["hits"] == 2
+
+    def test_status_fault_meets_a_frame_and_can_be_set_and_cleared(self):
+        with self.sink() as sink:
+            sink.fault("status=0x0c,frame=1,connection=1,text=%s" % ("y" * 300))
+            for connection in range(3):
+                client = Client(sink.port)
+                client.upgrade()
+                client.send(build_message(delta=["a"], flags=DELTA | DEFER))
+                client.send(build_message([rows_of("t", 0, 1)]), build_message([rows_of("t", 1, 1)]))
+                answer = client.answer()
+                while answer[:2] == ("ok", 1):
+                    answer = client.answer()
+                assert answer[:2] == ((0x0C, 2) if connection == 1 else ("ok", 2)), answer
+                if connection == 1:
+                    sink.clear_faults()
+                    sink.fault("status=5,frame=0,connection=1")
+            assert sink.ask("fault status=256")["faults"] == sink.ask("fault nonsense")["faults"]
+            assert len(sink.faults()["faults"]) == 1 and sink.faults()["hits"] == 1
+
     def test_recorded_messages_are_shown_over_tls(self):
         with self.sink("--ndjson", "@/rows", "--tls-self-signed", "@/tls") as sink:
             client = Client(sink.port, sink.path("tls/ca.pem"))
