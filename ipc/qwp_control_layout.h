@@ -18,7 +18,7 @@
 #define QWP_CONTROL_MAGIC UINT64_C(0x314c52544e4f4351) /* "QCONTRL1" */
 #define QWP_CONTROL_FILE  "control"
 #define QWP_BELL_FILE     "bell"
-enum { QWP_CONTROL_MAJOR = 1, QWP_CONTROL_MINOR = 0 };
+enum { QWP_CONTROL_MAJOR = 1, QWP_CONTROL_MINOR = 1 };
 
 /* epoch: count in the high bits, state in the low two. */
 enum {
@@ -33,6 +33,11 @@ enum qwp_connection_state {
     QWP_CONNECTION_CONNECTING = 1,
     QWP_CONNECTION_CATCHING_UP = 2, /* the dictionary is being sent again */
     QWP_CONNECTION_UP = 3,
+};
+enum qwp_store_state {
+    QWP_STORE_OK = 0,
+    QWP_STORE_FULL = 1,    /* its budget is used up: rows wait in their rings */
+    QWP_STORE_BLOCKED = 2, /* it cannot be written (disk full, I/O error): likewise */
 };
 enum { QWP_CONTROL_TEXT_BYTES = 256, QWP_CONTROL_TABLE_NAME_BYTES = 128 };
 
@@ -103,6 +108,18 @@ struct qwp_control_header {
     _Atomic int64_t connected_us; /* wall time of the last change of `connection` */
     char endpoint[QWP_CONTROL_TEXT_BYTES];
     char last_error[QWP_CONTROL_TEXT_BYTES];
+
+    /* The same, since minor version 1: the store. */
+    _Atomic uint32_t store_state;    /* enum qwp_store_state; writer: intake */
+    _Atomic uint32_t keeper_failing; /* 0, 1: keeper_error says what; writer: keeper */
+    _Atomic uint64_t rotations;
+    _Atomic uint64_t rotations_without_spare; /* slower: intake made the segment itself */
+    _Atomic uint64_t keeper_failures;         /* each is tried again */
+    _Atomic uint64_t sync_failures;
+    _Atomic uint64_t segments_suspect; /* a sync of them failed: never taken for synced */
+    _Atomic uint64_t frames_unsynced;  /* published and not yet on disk (sf_durability=periodic) */
+    char store_error[QWP_CONTROL_TEXT_BYTES]; /* why store_state is not QWP_STORE_OK */
+    char keeper_error[QWP_CONTROL_TEXT_BYTES];
 };
 
 enum { QWP_CONTROL_PRODUCERS_OFF = 4096 };

@@ -7,6 +7,7 @@
 
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
+#include "ipc/qwp_shared_text.h"
 
 enum {
     REPORT_MS = 100,
@@ -34,6 +35,12 @@ static void report(struct qwp_duty *duty, int64_t now_ns)
         qwp_seglog_stats(duty->log, &stats);
         store_u64(&page->bytes_waiting, stats.bytes_waiting);
         store_u64(&page->store_bytes, stats.bytes_total);
+        store_u64(&page->rotations, stats.rotations);
+        store_u64(&page->rotations_without_spare, stats.rotations_without_spare);
+        store_u64(&page->keeper_failures, stats.failures);
+        store_u64(&page->sync_failures, stats.sync_failures);
+        store_u64(&page->segments_suspect, stats.segments_suspect);
+        store_u64(&page->frames_unsynced, stats.unsynced_count);
         qwp_intake_report(duty->intake);
     }
     if (duty->sender != NULL) {
@@ -104,6 +111,27 @@ static void watch_start(struct qwp_duty *duty)
 
 /* ---- the workers ---- */
 
+/* What the keeper cannot do, in `status` and, once, in the log. A spare that cannot be made is
+ * intake's to tell: it does, when it needs the room. */
+static void alarm_show(struct qwp_duty *duty)
+{
+    struct qwp_control_header *page = duty->control->header;
+    const enum qwp_keeper_state state = qwp_seglog_keeper_state(duty->log);
+    if (state == duty->keeper_state) {
+        return;
+    }
+    const char *text = state == QWP_KEEPER_WELL ? "" : qwp_seglog_keeper_error(duty->log)->text;
+    qwp_shared_text_set(page->keeper_error, sizeof page->keeper_error, text);
+    atomic_store_explicit(&page->keeper_failing, state != QWP_KEEPER_WELL, memory_order_relaxed);
+    if (state == QWP_KEEPER_FAILING) {
+        qwp_log(QWP_LOG_ERROR, "store: housekeeping fails; it is tried again", "reason=\"%s\"",
+                text);
+    } else if (duty->keeper_state == QWP_KEEPER_FAILING) {
+        qwp_log(QWP_LOG_INFO, "store: housekeeping works again", "");
+    }
+    duty->keeper_state = state;
+}
+
 static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 {
     const bool collected = qwp_housework_collect(duty->housework);
@@ -118,6 +146,7 @@ static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     duty->acked_seen = acked;
     bool more;
     qwp_seglog_maintain(duty->log, now_ns, &more, &duty->keeper_ns);
+    alarm_show(duty);
     if (more) {
         duty->keeper_ns = 0;
     }

@@ -43,8 +43,9 @@ struct qwp_duty {
     bool woken;              /* the bell rang, a ring came or went: leave the park */
     uint64_t published_seen; /* by the keeper */
     uint64_t acked_seen;
-    int64_t keeper_ns; /* when it is due by time */
-    int64_t report_ns; /* next figures while busy */
+    int64_t keeper_ns;                  /* when it is due by time */
+    enum qwp_keeper_state keeper_state; /* as it was shown */
+    int64_t report_ns;                  /* next figures while busy */
     int64_t rescan_ns;
     int signals_seen;
     int64_t end_ns; /* deadline of the shutdown; 0: not asked for */

@@ -12,7 +12,10 @@
 #include "ipc/qwp_shared_text.h"
 #include "sidecar/qwp_guard.h"
 
-enum { STALL_RETRY_MS = 50 };
+enum {
+    STALL_RETRY_MS = 50,
+    STALL_QUIET_MS = 1000, /* so that a store that is full again and again is one line, not many */
+};
 
 static void add_u64(_Atomic uint64_t *at, uint64_t n)
 {
@@ -87,13 +90,37 @@ static size_t frame_bytes_max(const struct qwp_intake *intake)
     return cap < intake->options.batch_bytes ? cap : intake->options.batch_bytes;
 }
 
-static void stall_report(struct qwp_intake *intake, const struct qwp_error *err)
+static void store_show(struct qwp_intake *intake, enum qwp_store_state state, const char *reason)
 {
+    struct qwp_control_header *page = intake->control->header;
+    intake->store_state = state;
+    qwp_shared_text_set(page->store_error, sizeof page->store_error, reason);
+    atomic_store_explicit(&page->store_state, state, memory_order_relaxed);
+}
+
+/* Rows stay where they are; sending goes on. One line, unless it gets worse. */
+static void stall(struct qwp_intake *intake, const struct qwp_error *err, int64_t now_ns)
+{
+    intake->stalled = true;
+    intake->stall_ns = now_ns;
+    intake->retry_ns = now_ns + (int64_t)STALL_RETRY_MS * QWP_NS_PER_MS;
     add_u64(&intake->control->header->stalls, 1);
-    if (!intake->reported_stall) {
-        intake->reported_stall = true;
-        qwp_log(QWP_LOG_WARN, "store takes no more rows; they wait in their rings", "reason=\"%s\"",
-                err->text);
+    const enum qwp_store_state state = err->sys_errno != 0 ? QWP_STORE_BLOCKED : QWP_STORE_FULL;
+    if (state > intake->store_state) {
+        store_show(intake, state, err->text);
+        qwp_log(state == QWP_STORE_FULL ? QWP_LOG_WARN : QWP_LOG_ERROR,
+                "store takes no more rows; they wait in their rings", "reason=\"%s\"", err->text);
+    }
+}
+
+/* After rows were taken. */
+static void stall_end(struct qwp_intake *intake, int64_t now_ns)
+{
+    intake->stalled = false;
+    if (intake->store_state != QWP_STORE_OK &&
+        now_ns - intake->stall_ns >= (int64_t)STALL_QUIET_MS * QWP_NS_PER_MS) {
+        store_show(intake, QWP_STORE_OK, "");
+        qwp_log(QWP_LOG_INFO, "store takes rows again", "");
     }
 }
 
@@ -106,20 +133,26 @@ static bool frame_begin(struct qwp_intake *intake, size_t bytes, size_t bytes_ma
     const enum qwp_result result =
         qwp_seglog_reserve(intake->log, bytes, bytes_max, &at, &room, &err);
     if (result != QWP_OK) {
-        intake->stalled = true;
-        intake->retry_ns = now_ns + (int64_t)STALL_RETRY_MS * QWP_NS_PER_MS;
-        stall_report(intake, &err);
+        stall(intake, &err, now_ns);
         return false;
     }
-    if (intake->reported_stall) {
-        intake->reported_stall = false;
-        qwp_log(QWP_LOG_INFO, "store takes rows again", "");
-    }
-    intake->stalled = false;
     qwp_framer_begin(intake->framer, at, room, intake->framed_symbols);
     intake->frame_open = true;
     intake->turns_left = intake->source_count;
     return true;
+}
+
+/* Nothing waits, so nothing will show that the store takes rows. */
+static void stall_forget(struct qwp_intake *intake, int64_t now_ns, int64_t *next_ns)
+{
+    if (intake->store_state == QWP_STORE_OK) {
+        return;
+    }
+    stall_end(intake, now_ns);
+    const int64_t due_ns = intake->stall_ns + (int64_t)STALL_QUIET_MS * QWP_NS_PER_MS;
+    if (intake->store_state != QWP_STORE_OK && due_ns < *next_ns) {
+        *next_ns = due_ns;
+    }
 }
 
 static void detach(struct qwp_intake *intake, struct qwp_source *source, const char *reason)
@@ -142,9 +175,7 @@ static void frame_fault(struct qwp_intake *intake, const struct qwp_framer_fault
         detach(intake, fault->source, fault->error.text);
         return;
     }
-    intake->stalled = true;
-    intake->retry_ns = now_ns + (int64_t)STALL_RETRY_MS * QWP_NS_PER_MS;
-    stall_report(intake, &fault->error);
+    stall(intake, &fault->error, now_ns);
 }
 
 /* The table's entry in the control file; there is none for the tables beyond its room. */
@@ -238,6 +269,7 @@ static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
     intake->framed_symbols = qwp_framer_framed_symbols(intake->framer);
     intake->frame_open = false;
     intake->figures_changed = true;
+    stall_end(intake, now_ns);
 }
 
 /* What to do when a unit did not fit: end the frame, or give an empty one more room. */
@@ -437,6 +469,7 @@ bool qwp_intake_do_work(struct qwp_intake *intake, int64_t now_ns, int64_t *next
     if (visit.bytes == 0) {
         intake->more_due = false;
         intake->first_seen_ns = 0;
+        stall_forget(intake, now_ns, next_ns);
         return worked;
     }
     if (!batch_is_due(intake, &visit, now_ns, next_ns)) {

@@ -48,14 +48,15 @@ struct qwp_intake {
     uint32_t turns_left;      /* sources not yet asked in this frame */
     unsigned char *def_entry; /* scratch */
     bool frame_open;
-    bool swept;    /* notes of rings that are gone were forgotten */
-    bool more_due; /* the last frame ended before everything seen was taken */
-    bool closing;  /* rings are not polled any more */
-    bool stalled;  /* the log gave no room */
-    bool reported_stall;
-    bool lingering;        /* rows wait for their time */
-    bool figures_changed;  /* the control page wants an update */
-    int64_t first_seen_ns; /* when the rows now waiting were first seen; 0: none */
+    bool swept;                       /* notes of rings that are gone were forgotten */
+    bool more_due;                    /* the last frame ended before everything seen was taken */
+    bool closing;                     /* rings are not polled any more */
+    bool stalled;                     /* the log gave no room */
+    enum qwp_store_state store_state; /* as reported; ends when a second goes by without a stall */
+    int64_t stall_ns;                 /* the last one */
+    bool lingering;                   /* rows wait for their time */
+    bool figures_changed;             /* the control page wants an update */
+    int64_t first_seen_ns;            /* when the rows now waiting were first seen; 0: none */
     int64_t next_visit_ns;
     int64_t retry_ns; /* after a stall */
     uint32_t framed_symbols;

@@ -39,6 +39,11 @@ static void copy_header(struct qwp_snapshot *to, const struct qwp_control_header
     copy_text(to->version, sizeof to->version, from->version, sizeof from->version);
     copy_text(to->endpoint, sizeof to->endpoint, from->endpoint, sizeof from->endpoint);
     copy_text(to->last_error, sizeof to->last_error, from->last_error, sizeof from->last_error);
+    to->store_state = LOAD(from->store_state);
+    to->keeper_failing = LOAD(from->keeper_failing) != 0;
+    copy_text(to->store_error, sizeof to->store_error, from->store_error, sizeof from->store_error);
+    copy_text(to->keeper_error, sizeof to->keeper_error, from->keeper_error,
+              sizeof from->keeper_error);
 }
 
 static void copy_producer(struct qwp_snapshot_producer *to, uint32_t slot,

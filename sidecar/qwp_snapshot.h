@@ -29,7 +29,13 @@
     X(DISCONNECTS, disconnects)                                                                    \
     X(SERVER_ERRORS, server_errors)                                                                \
     X(WAKEUPS, wakeups)                                                                            \
-    X(STALLS, stalls)
+    X(STALLS, stalls)                                                                              \
+    X(ROTATIONS, rotations)                                                                        \
+    X(ROTATIONS_WITHOUT_SPARE, rotations_without_spare)                                            \
+    X(KEEPER_FAILURES, keeper_failures)                                                            \
+    X(SYNC_FAILURES, sync_failures)                                                                \
+    X(SEGMENTS_SUSPECT, segments_suspect)                                                          \
+    X(FRAMES_UNSYNCED, frames_unsynced)
 
 /* The same of struct qwp_control_producer. */
 #define QWP_PRODUCER_COUNTERS(X)                                                                   \
@@ -79,15 +85,19 @@ struct qwp_snapshot {
     uint64_t ring_count; /* ring files there, attached or not */
     uint64_t gen;
     uint32_t sidecar_pid;
-    uint32_t state;      /* enum qwp_sidecar_state, or anything */
-    uint32_t connection; /* enum qwp_connection_state, or anything */
-    uint32_t bell_mode;  /* enum qwp_bell_mode, or anything */
-    int64_t started_us;  /* wall time */
+    uint32_t state;       /* enum qwp_sidecar_state, or anything */
+    uint32_t connection;  /* enum qwp_connection_state, or anything */
+    uint32_t bell_mode;   /* enum qwp_bell_mode, or anything */
+    uint32_t store_state; /* enum qwp_store_state, or anything */
+    bool keeper_failing;
+    int64_t started_us; /* wall time */
     int64_t connected_us;
     uint64_t counters[QWP_SIDECAR_COUNTER_COUNT];
     char version[32];
     char endpoint[QWP_CONTROL_TEXT_BYTES];
     char last_error[QWP_CONTROL_TEXT_BYTES];
+    char store_error[QWP_CONTROL_TEXT_BYTES];
+    char keeper_error[QWP_CONTROL_TEXT_BYTES];
     struct qwp_snapshot_producer *producers; /* owned */
     size_t producer_count;
     struct qwp_snapshot_table *tables; /* owned */

@@ -35,6 +35,20 @@ static const char *connection_name(uint32_t connection)
     }
 }
 
+static const char *store_state_name(uint32_t state)
+{
+    switch (state) {
+    case QWP_STORE_OK:
+        return "ok";
+    case QWP_STORE_FULL:
+        return "full";
+    case QWP_STORE_BLOCKED:
+        return "cannot be written";
+    default:
+        return "unknown";
+    }
+}
+
 static const char *ring_state_name(uint32_t state)
 {
     switch (state) {
@@ -169,6 +183,29 @@ static void print_head(const struct qwp_status_view *view, FILE *out)
             now->sidecar_pid, since_text(now->started_us).text, view->line_end);
 }
 
+/* Only what a person has to know of. */
+static void print_store(const struct qwp_status_view *view, FILE *out)
+{
+    const struct qwp_snapshot *now = view->now;
+    const uint64_t *c = now->counters;
+    if (now->is_live && now->store_state != QWP_STORE_OK) {
+        fprintf(out, "STORE     %s, rows wait in their rings: %s%s",
+                store_state_name(now->store_state), now->store_error, view->line_end);
+    }
+    if (now->is_live && now->keeper_failing) {
+        fprintf(out, "STORE     housekeeping fails, it is tried again: %s%s", now->keeper_error,
+                view->line_end);
+    }
+    if (c[QWP_SIDECAR_FRAMES_UNSYNCED] != 0 || c[QWP_SIDECAR_SYNC_FAILURES] != 0) {
+        fprintf(out,
+                "disk      frames not synced yet %s, failed syncs %s, segments not to be relied on "
+                "if the host crashes %s%s",
+                count_text(c[QWP_SIDECAR_FRAMES_UNSYNCED]).text,
+                count_text(c[QWP_SIDECAR_SYNC_FAILURES]).text,
+                count_text(c[QWP_SIDECAR_SEGMENTS_SUSPECT]).text, view->line_end);
+    }
+}
+
 static void print_sidecar(const struct qwp_status_view *view, FILE *out)
 {
     const struct qwp_snapshot *now = view->now;
@@ -206,6 +243,7 @@ static void print_sidecar(const struct qwp_status_view *view, FILE *out)
         fprintf(out, "; out %s", byte_rate_text(sidecar_rate(view, QWP_SIDECAR_BYTES_SENT)).text);
     }
     fputs(view->line_end, out);
+    print_store(view, out);
     if (now->last_error[0] != '\0') {
         fprintf(out, "last error: %s%s", now->last_error, view->line_end);
     }
@@ -328,6 +366,10 @@ void qwp_status_print_json(const struct qwp_status_view *view, FILE *out)
     fprintf(out, ",\"connection_since_us\":%" PRId64, now->connected_us);
     json_pair(out, "endpoint", now->endpoint);
     json_pair(out, "last_error", now->last_error);
+    json_pair(out, "store_state", store_state_name(now->store_state));
+    json_pair(out, "store_error", now->store_error);
+    fprintf(out, ",\"keeper_failing\":%s", now->keeper_failing ? "true" : "false");
+    json_pair(out, "keeper_error", now->keeper_error);
     json_pair(out, "bell", now->bell_mode == QWP_BELL_FIFO ? "fifo" : "futex");
     for (size_t i = 0; i < QWP_SIDECAR_COUNTER_COUNT; i++) {
         fprintf(out, ",\"%s\":%" PRIu64, qwp_sidecar_counter_names[i], now->counters[i]);

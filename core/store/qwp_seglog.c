@@ -400,6 +400,7 @@ void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out
         atomic_load_explicit(&log->published_bytes, memory_order_relaxed);
     const uint64_t disposed = atomic_load_explicit(&log->disposed, memory_order_relaxed);
     const uint64_t rotations = atomic_load_explicit(&log->rotations, memory_order_relaxed);
+    const uint64_t synced = atomic_load_explicit(&log->synced_fsn_count, memory_order_relaxed);
     *out = (struct qwp_seglog_stats){
         .bytes_total = atomic_load_explicit(&log->charged, memory_order_relaxed),
         .bytes_total_max = log->total_bytes_max,
@@ -415,6 +416,8 @@ void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out
         .recycled = atomic_load_explicit(&log->recycled, memory_order_relaxed),
         .failures = atomic_load_explicit(&log->failures, memory_order_relaxed),
         .sync_failures = atomic_load_explicit(&log->sync_failures, memory_order_relaxed),
-        .synced_count = atomic_load_explicit(&log->synced_fsn_count, memory_order_relaxed),
+        .synced_count = synced,
+        .unsynced_count = log->periodic ? qwp_seglog_published_count(log) - synced : 0,
+        .segments_suspect = atomic_load_explicit(&log->suspects, memory_order_relaxed),
     };
 }

@@ -144,9 +144,11 @@ struct qwp_seglog_stats {
     uint64_t bytes_waiting;   /* payload bytes published and not acknowledged */
     uint32_t segments_active, segments_sealed, segments_spare;
     uint64_t rotations, rotations_without_spare, recycled; /* since open */
-    uint64_t failures;      /* keeper's steps that failed and are tried again, since open */
-    uint64_t sync_failures; /* of these and others: a sync failed, since open */
-    uint64_t synced_count;  /* frames below it are on disk for certain (PERIODIC; else 0) */
+    uint64_t failures;         /* keeper's steps that failed and are tried again, since open */
+    uint64_t sync_failures;    /* of these and others: a sync failed, since open */
+    uint64_t synced_count;     /* frames below it are on disk for certain (PERIODIC; else 0) */
+    uint64_t unsynced_count;   /* published beyond those (PERIODIC; else 0) */
+    uint32_t segments_suspect; /* of the sealed and active ones: a sync of them failed */
 };
 void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out);
 
@@ -155,7 +157,14 @@ void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out
  * due by time (QWP_NEVER_NS: nothing until publish or ack move, or until the operation that was
  * passed to options.slow is done). */
 void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int64_t *next_ns);
-/* Keeper. Why stats.failures went up the last time. */
+/* Keeper. Whether all that it has to do can be done now. */
+enum qwp_keeper_state {
+    QWP_KEEPER_WELL = 0,
+    QWP_KEEPER_NO_SPARE = 1, /* spares cannot be made: no loss before intake needs one */
+    QWP_KEEPER_FAILING = 2,  /* a sync, or what frees space, fails */
+};
+enum qwp_keeper_state qwp_seglog_keeper_state(const struct qwp_seglog *log);
+/* Keeper. What failed the last time, in a step or in a sync; "" before the first. */
 const struct qwp_error *qwp_seglog_keeper_error(const struct qwp_seglog *log);
 /* Writes the watermark and, with PERIODIC, syncs everything now: for a shutdown. */
 QWP_MUST_USE enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err);

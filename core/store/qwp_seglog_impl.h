@@ -61,6 +61,7 @@ struct qwp_seglog_keeper {
     struct qwp_segment *synced_to;  /* frames of those before it are on disk */
     enum qwp_seglog_job job;
     uint32_t job_step;
+    bool job_clean; /* no sync of it has failed */
     struct qwp_segment *job_segment;
     uint64_t job_count; /* published when a sync began */
     uint64_t
@@ -70,8 +71,9 @@ struct qwp_seglog_keeper {
     struct qwp_slow_op op;
     struct qwp_make make;
     struct qwp_leftover leftover;
-    int64_t retry_ns;       /* after a failure nothing new is begun before that */
-    struct qwp_error error; /* of the last failure */
+    int64_t retry_ns;               /* after a failure nothing new is begun before that */
+    struct qwp_error error;         /* of the last failure */
+    enum qwp_seglog_job failed_job; /* not done since it failed; QWP_JOB_NONE: all is well */
     uint32_t spares_wanted;
     uint64_t rotations_seen;
     int64_t rotation_ns; /* when they were seen */
@@ -124,6 +126,7 @@ struct qwp_seglog {
     _Atomic uint64_t sync_failures;
     _Atomic uint64_t failures;
     _Atomic uint64_t synced_fsn_count;
+    _Atomic uint32_t suspects; /* segments in the chain that are */
 
     /* Spares, a queue. sync[seglog.spare]: places below spare_tail hold ready segments (writer:
      * keeper); places below spare_head may be used again (writer: the log's writer). */

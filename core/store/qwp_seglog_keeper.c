@@ -30,18 +30,23 @@ static void job_begin(struct qwp_seglog *log, enum qwp_seglog_job job)
     log->k.job = job;
     log->k.was_sync = job == QWP_JOB_SYNC;
     log->k.job_step = 0;
+    log->k.job_clean = true;
     log->k.op_out = false;
 }
 
 static void job_end(struct qwp_seglog *log)
 {
+    if (log->k.job == log->k.failed_job && log->k.job_clean) {
+        log->k.failed_job = QWP_JOB_NONE;
+    }
     log->k.job = QWP_JOB_NONE;
 }
 
-/* k.error says why. */
-static void job_failed(struct qwp_seglog *log, int64_t now_ns)
+/* k.error says why; `job` is what cannot be done. */
+static void job_failed(struct qwp_seglog *log, enum qwp_seglog_job job, int64_t now_ns)
 {
     count_up(&log->failures);
+    log->k.failed_job = job;
     log->k.job = QWP_JOB_NONE;
     log->k.retry_ns = now_ns + QWP_SEGLOG_RETRY_NS;
 }
@@ -110,6 +115,24 @@ static void synced_claim(struct qwp_seglog *log)
     }
 }
 
+static void sync_failed(struct qwp_seglog *log, enum qwp_seglog_job job, int error,
+                        const char *name)
+{
+    count_up(&log->sync_failures);
+    (void)qwp_fail(&log->k.error, QWP_IO, error, "cannot sync %s", name);
+    log->k.job_clean = false;
+    log->k.failed_job = job;
+}
+
+/* Never to be claimed as on disk, however many syncs of it succeed later. */
+static void segment_suspect(struct qwp_seglog *log, struct qwp_segment *segment)
+{
+    if (!segment->suspect) {
+        segment->suspect = true;
+        atomic_fetch_add_explicit(&log->suspects, 1, memory_order_relaxed);
+    }
+}
+
 /* The oldest segment leaves the chain; it is acknowledged and the manifest knows. */
 static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
 {
@@ -126,6 +149,7 @@ static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
     }
     count_up(&log->disposed);
     if (segment->suspect) {
+        atomic_fetch_sub_explicit(&log->suspects, 1, memory_order_relaxed);
         synced_claim(log); /* it was in the way */
     }
     return segment;
@@ -136,8 +160,11 @@ static bool leftover_remove(struct qwp_seglog *log, int64_t now_ns)
 {
     uint64_t freed;
     if (qwp_leftover_remove(&log->k.leftover, &log->place, &freed, &log->k.error) != QWP_OK) {
-        job_failed(log, now_ns);
+        job_failed(log, QWP_JOB_DROP, now_ns);
         return false;
+    }
+    if (log->k.failed_job == QWP_JOB_DROP) {
+        log->k.failed_job = QWP_JOB_NONE;
     }
     qwp_seglog_uncharge(log, freed);
     return true;
@@ -150,7 +177,7 @@ static bool recycle_begin(struct qwp_seglog *log, int64_t now_ns)
     struct qwp_segment *segment = k->oldest;
     struct qwp_segment *next = next_of(segment);
     if (qwp_make_again(&k->make, &log->place, segment, log->segment_flags, &k->error) != QWP_OK) {
-        job_failed(log, now_ns);
+        job_failed(log, QWP_JOB_MAKE, now_ns);
         return false;
     }
     atomic_store_explicit(&segment->next, next, memory_order_relaxed);
@@ -169,7 +196,7 @@ static bool make_begin(struct qwp_seglog *log, int64_t now_ns)
     if (qwp_make_new(&log->k.make, &log->place, number, log->segment_bytes, log->segment_flags,
                      &log->k.error) != QWP_OK) {
         qwp_seglog_uncharge(log, log->segment_bytes);
-        job_failed(log, now_ns);
+        job_failed(log, QWP_JOB_MAKE, now_ns);
         return false;
     }
     job_begin(log, QWP_JOB_MAKE);
@@ -189,7 +216,7 @@ static void make_step(struct qwp_seglog *log, int64_t now_ns)
     }
     if (result != QWP_OK) {
         qwp_seglog_uncharge(log, qwp_make_undo(&k->make, &log->place, &k->leftover));
-        job_failed(log, now_ns);
+        job_failed(log, QWP_JOB_MAKE, now_ns);
         return;
     }
     if (again) {
@@ -235,9 +262,8 @@ static void trim_step(struct qwp_seglog *log, int64_t now_ns)
     }
     if (k->job_step == 3 && k->op.error != 0) {
         /* The kernel may call the page clean now, so the next try writes it again. */
-        count_up(&log->sync_failures);
-        (void)qwp_fail(&k->error, QWP_IO, k->op.error, "cannot sync %s", QWP_MANIFEST_NAME);
-        job_failed(log, now_ns);
+        sync_failed(log, QWP_JOB_TRIM, k->op.error, QWP_MANIFEST_NAME);
+        job_failed(log, QWP_JOB_TRIM, now_ns);
         return;
     }
     const bool synced = k->job_step == 3;
@@ -262,7 +288,7 @@ static void drop_step(struct qwp_seglog *log, int64_t now_ns)
     }
     if (k->op.error != 0 && k->op.error != ENOENT) {
         (void)qwp_fail(&k->error, QWP_IO, k->op.error, "cannot remove segment %s", k->oldest->name);
-        job_failed(log, now_ns); /* it stays charged and is tried again */
+        job_failed(log, QWP_JOB_DROP, now_ns); /* it stays charged and is tried again */
         return;
     }
     QWP_CRASH_POINT("trim.unlinked");
@@ -294,14 +320,14 @@ enum note_step { NOTE_SEGMENT = 0, NOTE_DIR, NOTE_MANIFEST };
 static void note_judge(struct qwp_seglog *log, int64_t now_ns)
 {
     struct qwp_seglog_keeper *k = &log->k;
-    const bool failed = k->op.error != 0;
-    if (failed) {
-        count_up(&log->sync_failures);
-    }
+    const int error = k->op.error;
     switch (k->job_step) {
     case NOTE_SEGMENT: {
         struct qwp_segment *before = k->noted_to;
-        k->job_segment->suspect = k->job_segment->suspect || failed;
+        if (error != 0) {
+            sync_failed(log, QWP_JOB_NOTE_ACTIVE, error, k->job_segment->name);
+            segment_suspect(log, k->job_segment);
+        }
         k->noted_to = k->job_segment;
         window_close(k->job_segment);
         if (!log->periodic) {
@@ -311,17 +337,21 @@ static void note_judge(struct qwp_seglog *log, int64_t now_ns)
         return;
     }
     case NOTE_DIR:
-        k->noted_to->suspect = k->noted_to->suspect || failed;
+        if (error != 0) {
+            sync_failed(log, QWP_JOB_NOTE_ACTIVE, error, "the slot's directory");
+            segment_suspect(log, k->noted_to);
+        }
         k->job_step = NOTE_MANIFEST;
         return;
     case NOTE_MANIFEST:
-        if (failed) {
+        if (error != 0) {
             /* The kernel may call the page clean now, so the record is written anew. */
             (void)qwp_manifest_write(&log->manifest);
-            (void)qwp_fail(&k->error, QWP_IO, k->op.error, "cannot sync %s", QWP_MANIFEST_NAME);
-            job_failed(log, now_ns);
+            sync_failed(log, QWP_JOB_NOTE_ACTIVE, error, QWP_MANIFEST_NAME);
+            job_failed(log, QWP_JOB_NOTE_ACTIVE, now_ns);
             return;
         }
+        job_end(log);
         job_begin(log, QWP_JOB_WINDOW);
         manifest_touch(log);
         return;
@@ -396,13 +426,11 @@ enum sync_step { SYNC_DICT = 0, SYNC_SEGMENTS, SYNC_MANIFEST, SYNC_WATERMARK, SY
 static void sync_judge(struct qwp_seglog *log)
 {
     struct qwp_seglog_keeper *k = &log->k;
-    const bool failed = k->op.error != 0;
-    if (failed) {
-        count_up(&log->sync_failures);
-    }
+    const int error = k->op.error;
     switch (k->job_step) {
     case SYNC_DICT:
-        if (failed) {
+        if (error != 0) {
+            sync_failed(log, QWP_JOB_SYNC, error, QWP_DICT_FILE_NAME);
             k->dict_synced--; /* due again */
         }
         k->job_step = SYNC_SEGMENTS;
@@ -410,7 +438,10 @@ static void sync_judge(struct qwp_seglog *log)
     case SYNC_SEGMENTS: {
         struct qwp_segment *segment = k->job_segment;
         struct qwp_segment *next = next_of(segment);
-        segment->suspect = segment->suspect || failed;
+        if (error != 0) {
+            sync_failed(log, QWP_JOB_SYNC, error, segment->name);
+            segment_suspect(log, segment);
+        }
         window_close(segment);
         if (next == NULL || next->base >= k->job_count) {
             k->job_step = SYNC_MANIFEST;
@@ -421,13 +452,15 @@ static void sync_judge(struct qwp_seglog *log)
         return;
     }
     case SYNC_MANIFEST:
-        if (failed) {
+        if (error != 0) {
+            sync_failed(log, QWP_JOB_SYNC, error, QWP_MANIFEST_NAME);
             (void)qwp_manifest_write(&log->manifest);
         }
         k->job_step = SYNC_WATERMARK;
         return;
     case SYNC_WATERMARK:
-        if (failed) {
+        if (error != 0) {
+            sync_failed(log, QWP_JOB_SYNC, error, QWP_WATERMARK_NAME);
             k->watermark_count = UINT64_MAX; /* written again */
         }
         k->job_step = SYNC_END;
@@ -469,6 +502,7 @@ static void sync_step(struct qwp_seglog *log)
     default:
         k->round_count = k->job_count;
         synced_claim(log);
+        job_end(log);
         job_begin(log, QWP_JOB_WINDOW);
         k->was_sync = true;
         manifest_touch(log);
@@ -600,8 +634,25 @@ void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int
     }
     if (now_ns < log->k.retry_ns) {
         *next_ns = log->k.retry_ns;
-    } else if (sync_due(log, qwp_seglog_published_count(log))) {
+        return;
+    }
+    if (log->k.failed_job != QWP_JOB_SYNC) {
+        log->k.failed_job = QWP_JOB_NONE; /* what failed is not wanted any more */
+    }
+    if (sync_due(log, qwp_seglog_published_count(log))) {
         *next_ns = log->k.sync_due_ns;
+    }
+}
+
+enum qwp_keeper_state qwp_seglog_keeper_state(const struct qwp_seglog *log)
+{
+    switch (log->k.failed_job) {
+    case QWP_JOB_NONE:
+        return QWP_KEEPER_WELL;
+    case QWP_JOB_MAKE:
+        return QWP_KEEPER_NO_SPARE;
+    default:
+        return QWP_KEEPER_FAILING;
     }
 }
 
@@ -622,7 +673,7 @@ enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err)
     bool failed = qwp_sys_sync(log->sys, log->w.dict_file.fd) != 0;
     for (struct qwp_segment *segment = k->synced_to; segment != NULL; segment = next_of(segment)) {
         if (qwp_sys_sync(log->sys, segment->fd) != 0) {
-            segment->suspect = true;
+            segment_suspect(log, segment);
             failed = true;
         }
     }

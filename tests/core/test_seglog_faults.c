@@ -412,6 +412,7 @@ START_TEST(faults_full_disk_is_an_alarm_and_not_the_end)
     qwp_seglog_stats(log, &stats);
     ck_assert_uint_gt(stats.failures, 0);
     ck_assert_int_eq(qwp_seglog_keeper_error(log)->sys_errno, ENOSPC);
+    ck_assert_int_eq(qwp_seglog_keeper_state(log), QWP_KEEPER_NO_SPARE);
     ck_assert_uint_eq(store_read_all(log, &cursor), stored); /* sending goes on */
     fault_set(0, 0, 0);
     const int64_t from_ns = fault.clock_ns;
@@ -508,6 +509,9 @@ START_TEST(faults_failed_sync_is_not_claimed_later)
     ck_assert_int_eq(store_append(log, 1000), QWP_OK);
     fault_set(1, 8, EIO);
     keep(log, 12);
+    ck_assert_int_eq(qwp_seglog_keeper_state(log), QWP_KEEPER_FAILING);
+    ck_assert_msg(strstr(qwp_seglog_keeper_error(log)->text, "cannot sync") != NULL, "%s",
+                  qwp_seglog_keeper_error(log)->text);
     fault_set(0, 0, 0);
     for (int i = 0; i < 5; i++) {
         ck_assert_int_eq(store_append(log, 20000), QWP_OK);
@@ -516,6 +520,9 @@ START_TEST(faults_failed_sync_is_not_claimed_later)
     qwp_seglog_stats(log, &stats);
     ck_assert_uint_gt(stats.sync_failures, 0);
     ck_assert_uint_eq(stats.synced_count, 1);
+    ck_assert_uint_eq(stats.unsynced_count, 6);
+    ck_assert_uint_ge(stats.segments_suspect, 1);
+    ck_assert_int_eq(qwp_seglog_keeper_state(log), QWP_KEEPER_WELL); /* later syncs worked */
     /* Acknowledged, it does not matter any more. */
     ck_assert_uint_eq(store_read_all(log, &cursor), 7);
     qwp_seglog_ack(log, 6);
@@ -524,6 +531,8 @@ START_TEST(faults_failed_sync_is_not_claimed_later)
     keep(log, 60);
     qwp_seglog_stats(log, &stats);
     ck_assert_uint_eq(stats.synced_count, 8);
+    ck_assert_uint_eq(stats.unsynced_count, 0);
+    ck_assert_uint_eq(stats.segments_suspect, 0);
     qwp_seglog_close(log);
 }
 END_TEST

@@ -8,6 +8,7 @@ then rows may come twice, and still none is lost or wrong.
 QWP_CRASH_FULL=1, QWP_RANDOM_KILLS=500, QWP_SEED=N: longer, and elsewhere."""
 import collections
 import glob
+import json
 import os
 import random
 import re
@@ -20,7 +21,8 @@ from stack import Stack, arguments, wait_until
 
 PRODUCERS, SYMBOLS = 4, 50000  # so that new symbols come all along
 RANDOM_KILLS = int(os.environ.get("QWP_RANDOM_KILLS", "10"))
-NTH = (1, 2, 7, 30) if os.environ.get("QWP_CRASH_FULL") else (3,)
+FULL = bool(os.environ.get("QWP_CRASH_FULL"))
+NTH = (1, 2, 7, 30) if FULL else (3,)
 
 
 def crash_points():
@@ -35,18 +37,21 @@ def crash_points():
 
 
 def start_producers(stack):
-    return [stack.producer("--name", "p%d" % i, "--forever", "--unit", 3, "--pause-us", 500,
+    return [stack.producer("--name", "p%d" % i, "--forever", "--unit", 3, "--pause-us", 5000 if FULL else 500,
                            "--symbols", SYMBOLS) for i in range(PRODUCERS)]
 
 
-def life(stack, point, nth, seconds):
-    """One life of a sidecar: it dies at a crash point, or is killed after a while."""
+def life(stack, point, nth, seconds, once_ready=False):
+    """One life of a sidecar: it dies at a crash point, or is killed after a while, counted from its start
+    or from when it is ready."""
     if point is not None:
         os.environ["QWP_CRASH_AT"] = "%s:%d" % (point, nth)
     try:
         stack.sidecar = stack.start(stack.sidecar_command(), stderr=stack.log)
     finally:
         os.environ.pop("QWP_CRASH_AT", None)
+    if once_ready:
+        wait_until(lambda: stack.sidecar.poll() is not None or stack.is_ready(), "sidecar starts")
     try:
         stack.sidecar.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -75,7 +80,8 @@ def run(build, with_server, sidecar=(), conf=""):
     rng = random.Random(int(os.environ.get("QWP_SEED", "7")))
     # Small segments rotate often; the first sidecar only finds a free port for the sink.
     with Stack(build, sink=["--ndjson", "{dir}/rows"], sidecar=sidecar,
-               conf="sf_max_segment_bytes=64k;reconnect_max_backoff_millis=100;" + conf) as stack:
+               conf="sf_max_segment_bytes=64k;sf_max_total_bytes=1g;"
+                    "reconnect_max_backoff_millis=100;" + conf) as stack:
         port = stack.sink.port
         stack.stop_sidecar()
         if not with_server:
@@ -86,7 +92,7 @@ def run(build, with_server, sidecar=(), conf=""):
             for nth in NTH:
                 reached[point] = life(stack, point, nth, 1.0) or reached.get(point, False)
         for _ in range(RANDOM_KILLS):
-            life(stack, None, 0, rng.uniform(0.02, 0.3))
+            life(stack, None, 0, rng.uniform(0.001, 0.3), once_ready=rng.random() < 0.8)
         if not with_server:
             stack.start_sink("127.0.0.1:%d" % port)
         stack.start_sidecar()
@@ -101,7 +107,8 @@ def run(build, with_server, sidecar=(), conf=""):
         wait_until(lambda: stack.ring_files() == [], "rings are drained and removed")
         assert stack.stop_sidecar() == 0, stack.log_text()[-3000:]
         stack.sink.stop()
-        extra = check(stack.sink.rows("rows"), published, exact=not with_server)
+        with open(stack.sink.path("rows")) as lines:
+            extra = check(map(json.loads, lines), published, exact=not with_server)
         print("%s server: %d rows, %d again, of %d crash points not reached: %s" % (
             "with" if with_server else "without", sum(published.values()), extra, len(reached),
             [name for name, hit in reached.items() if not hit] or "none"))

@@ -123,6 +123,39 @@ START_TEST(status_shows_counters_and_producers)
 }
 END_TEST
 
+START_TEST(status_says_what_is_wrong_with_the_store)
+{
+    struct qwp_control_header *header = control.header;
+    look();
+    snapshot.is_live = true; /* the lock is our own, so nobody else's */
+    char *text = print(false, NULL);
+    ck_assert_ptr_null(strstr(text, "STORE"));
+    ck_assert_ptr_null(strstr(text, "disk "));
+    free(text);
+    qwp_snapshot_fini(&snapshot);
+    atomic_store(&header->store_state, QWP_STORE_BLOCKED);
+    qwp_shared_text_set(header->store_error, sizeof header->store_error, "no space on /data");
+    atomic_store(&header->keeper_failing, 1);
+    qwp_shared_text_set(header->keeper_error, sizeof header->keeper_error, "cannot sync x.sfa");
+    atomic_store(&header->frames_unsynced, 7);
+    atomic_store(&header->sync_failures, 3);
+    atomic_store(&header->segments_suspect, 2);
+    look();
+    snapshot.is_live = true;
+    text = print(false, NULL);
+    expect(text, "STORE     cannot be written, rows wait in their rings: no space on /data");
+    expect(text, "STORE     housekeeping fails, it is tried again: cannot sync x.sfa");
+    expect(text, "frames not synced yet 7, failed syncs 3, segments not to be relied on if the "
+                 "host crashes 2");
+    free(text);
+    text = print(true, NULL);
+    expect(text, "\"store_state\":\"cannot be written\",\"store_error\":\"no space on /data\"");
+    expect(text, "\"keeper_failing\":true,\"keeper_error\":\"cannot sync x.sfa\"");
+    expect(text, "\"sync_failures\":3,\"segments_suspect\":2,\"frames_unsynced\":7");
+    free(text);
+}
+END_TEST
+
 START_TEST(status_rates_come_from_two_looks_of_one_life)
 {
     add_producer(0, "alpha", 1000);
@@ -201,6 +234,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, status_without_a_directory_makes_none);
     tcase_add_test(tcase, status_shows_counters_and_producers);
+    tcase_add_test(tcase, status_says_what_is_wrong_with_the_store);
     tcase_add_test(tcase, status_rates_come_from_two_looks_of_one_life);
     tcase_add_test(tcase, status_of_hostile_values_is_plain_text);
     tcase_add_test(tcase, status_of_a_foreign_file_is_an_error);
