@@ -78,6 +78,12 @@ class Client:
         except (ConnectionResetError, ssl.SSLError):
             return True
 
+    def upgrade_request(self):
+        """The bytes of a request, for who looks at the answer alone."""
+        return (b"GET /write/v4 HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
+                b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                b"Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n")
+
     def request(self, path="/write/v4", method="GET", version="HTTP/1.1", drop=(), **changed):
         """Sends an upgrade request; returns (status, headers, body)."""
         key = base64.b64encode(os.urandom(16))

@@ -8,6 +8,7 @@
 #include "tests/sink/sink_answer.h"
 #include "tests/sink/sink_http.h"
 #include "tests/sink/sink_intake.h"
+#include "tests/sink/sink_mischief.h"
 #include "tests/sink/sink_stream.h"
 #include "tests/sink/sink_websocket.h"
 
@@ -22,7 +23,9 @@ enum {
 struct connection {
     const struct sink_connection_options *options;
     struct sink_stream stream;
+    struct sink_policy policy; /* for this connection */
     struct sink_intake intake;
+    struct sink_mischief mischief;
     struct sink_buffer in;
     struct sink_buffer out;
     size_t wanted; /* bytes of `in` that are worth a look */
@@ -30,8 +33,10 @@ struct connection {
     int64_t answer_due;  /* sequence, ALL_ANSWERED when there is none */
     uint32_t unanswered; /* messages since the last answer */
     bool durable;
-    bool deaf;   /* a message was rejected: reads on, takes and answers nothing */
-    bool ending; /* a close frame is on its way out */
+    bool deaf;     /* a message was rejected: reads on, takes and answers nothing */
+    bool ending;   /* a close frame is on its way out */
+    bool dropped;  /* no words any more */
+    bool withheld; /* an answer is due that a fault holds back */
 };
 
 static void count(struct connection *connection, uint64_t struct_off, int64_t by)
@@ -50,8 +55,12 @@ static void answer_due(struct connection *connection)
     if (connection->answer_due == ALL_ANSWERED || connection->deaf) {
         return;
     }
-    sink_answer_ok(&connection->out, connection->answer_due, &connection->intake,
-                   connection->durable);
+    connection->withheld =
+        !sink_mischief_answer(&connection->mischief, connection->answer_due, &connection->intake,
+                              connection->durable, &connection->stream, &connection->out);
+    if (connection->withheld) {
+        return;
+    }
     connection->answer_due = ALL_ANSWERED;
     connection->unanswered = 0;
     COUNT(connection, answers, 1);
@@ -74,6 +83,21 @@ static void reject(struct connection *connection, int64_t sequence, enum qwp_sta
     connection->deaf = true;
 }
 
+/* Closes as the fault says. */
+static void end_oddly(struct connection *connection, const struct sink_fault *fault)
+{
+    if (fault->code != 0) {
+        end_with(connection, (uint16_t)fault->code, sink_fault_text(fault));
+        return;
+    }
+    if (fault->reset != 0) {
+        sink_stream_reset(&connection->stream);
+    }
+    connection->out.len = 0;
+    connection->ending = true;
+    connection->dropped = true;
+}
+
 static void take_message(struct connection *connection, const struct sink_frame *frame)
 {
     const int64_t sequence = connection->next_sequence++;
@@ -83,15 +107,20 @@ static void take_message(struct connection *connection, const struct sink_frame 
     struct qwp_error err = {0};
     bool committed = false;
     enum qwp_status status;
-    if (sink_intake_message(&connection->intake, frame->payload, frame->payload_len, &committed,
-                            &status, &err) != QWP_OK) {
+    const enum qwp_result result = sink_intake_message(
+        &connection->intake, frame->payload, frame->payload_len, &committed, &status, &err);
+    if (result == QWP_CLOSED) {
+        end_oddly(connection, &connection->intake.fault);
+        return;
+    }
+    if (result != QWP_OK) {
         reject(connection, sequence, status, err.text);
         return;
     }
     if (committed) {
         connection->answer_due = sequence;
     }
-    if (++connection->unanswered >= connection->options->policy->answer_every) {
+    if (++connection->unanswered >= connection->policy.answer_every) {
         answer_due(connection);
     }
 }
@@ -134,9 +163,9 @@ static void take_frames(struct connection *connection)
         uint16_t code = 0;
         const char *why = "";
         size_t wanted = 0;
-        const enum qwp_result result = sink_frame_read(
-            (unsigned char *)connection->in.at + at, connection->in.len - at,
-            connection->options->policy->message_bytes_max, &frame, &wanted, &code, &why);
+        const enum qwp_result result =
+            sink_frame_read((unsigned char *)connection->in.at + at, connection->in.len - at,
+                            connection->policy.message_bytes_max, &frame, &wanted, &code, &why);
         if (result == QWP_AGAIN) {
             connection->wanted = wanted;
             break;
@@ -199,6 +228,25 @@ static enum qwp_result read_more(struct connection *connection, struct qwp_error
     return result;
 }
 
+/* Writes a byte at a time. */
+static enum qwp_result trickle(struct connection *connection, int64_t step_ms,
+                               struct qwp_error *err)
+{
+    struct sink_buffer whole = connection->out;
+    connection->out = (struct sink_buffer){0};
+    enum qwp_result result = QWP_OK;
+    for (size_t i = 0; i < whole.len && result == QWP_OK; i++) {
+        sink_buffer_put(&connection->out, whole.at + i, 1);
+        result = flush_all(connection, UPGRADE_TIMEOUT_NS, err);
+        if (result == QWP_OK) {
+            result = sink_stream_pause(&connection->stream, step_ms * (int64_t)QWP_NS_PER_MS);
+            result = result == QWP_AGAIN ? QWP_OK : result;
+        }
+    }
+    sink_buffer_fini(&whole);
+    return result;
+}
+
 /* Until a whole request head is there, answered in `out`. */
 static enum qwp_result upgrade(struct connection *connection, struct sink_upgrade *upgrade,
                                struct qwp_error *err)
@@ -225,9 +273,18 @@ static enum qwp_result upgrade(struct connection *connection, struct sink_upgrad
                             SINK_REQUEST_BYTES_MAX);
         }
     }
-    sink_http_answer(connection->in.at, head_len, connection->options->policy, upgrade,
-                     &connection->out);
+    if (sink_mischief_stall(&connection->mischief, SINK_STALL_UPGRADE, &connection->stream) !=
+        QWP_OK) {
+        return qwp_fail(err, QWP_CLOSED, 0, "closed while the answer was held back");
+    }
+    int64_t step_ms = 0;
+    sink_mischief_policy(&connection->mischief, &connection->policy);
+    sink_http_answer(connection->in.at, head_len, &connection->policy, upgrade, &connection->out);
+    sink_mischief_upgrade(&connection->mischief, upgrade, &connection->out, &step_ms);
     sink_buffer_drop(&connection->in, head_len);
+    if (step_ms > 0) {
+        return trickle(connection, step_ms, err);
+    }
     return flush_all(connection, UPGRADE_TIMEOUT_NS, err);
 }
 
@@ -239,6 +296,10 @@ static enum qwp_result serve_messages(struct connection *connection, struct qwp_
         enum qwp_result result = flush(connection, err);
         if (result != QWP_OK || connection->ending) {
             return result;
+        }
+        if (sink_mischief_stall(&connection->mischief, SINK_STALL_READING, &connection->stream) !=
+            QWP_OK) {
+            return QWP_CLOSED;
         }
         if (connection->out.len <= OUT_BYTES_MAX) {
             result = read_more(connection, err);
@@ -258,7 +319,8 @@ static enum qwp_result serve_messages(struct connection *connection, struct qwp_
         const bool full = connection->out.len > OUT_BYTES_MAX;
         result = sink_stream_wait(&connection->stream, !full && !connection->stream.tls_wants_write,
                                   connection->out.len > 0 || connection->stream.tls_wants_write,
-                                  QWP_NEVER_NS);
+                                  connection->withheld ? SINK_FAULT_STEP_MS * (int64_t)QWP_NS_PER_MS
+                                                       : QWP_NEVER_NS);
         if (result == QWP_CLOSED) {
             end_with(connection, SINK_CLOSE_GOING_AWAY, "the server stops");
             return QWP_OK;
@@ -275,6 +337,11 @@ static void refused(struct connection *connection, const char *reason)
 
 static void serve(struct connection *connection, struct qwp_error *err)
 {
+    if (sink_mischief_accepted(&connection->mischief, &connection->stream, err) != QWP_OK ||
+        sink_mischief_stall(&connection->mischief, SINK_STALL_TLS, &connection->stream) != QWP_OK) {
+        refused(connection, "a fault that was asked for");
+        return;
+    }
     if (sink_stream_handshake(&connection->stream, UPGRADE_TIMEOUT_NS, err) != QWP_OK) {
         refused(connection, err->text);
         return;
@@ -291,12 +358,17 @@ static void serve(struct connection *connection, struct qwp_error *err)
         sink_stream_end(&connection->stream, END_TIMEOUT_NS);
         return;
     }
+    if (sink_mischief_closes_upgraded(&connection->mischief, &connection->stream)) {
+        refused(connection, "closed once upgraded, as asked for");
+        return;
+    }
     qwp_log(QWP_LOG_INFO, "connected", "peer=%s client=\"%s\" tls=%s", connection->options->peer,
             asked.client,
             connection->stream.ssl != NULL ? SSL_get_version(connection->stream.ssl) : "no");
     connection->durable = asked.durable;
     const enum qwp_result result = serve_messages(connection, err);
-    if (connection->ending && flush_all(connection, END_TIMEOUT_NS, err) == QWP_OK) {
+    if (connection->ending && !connection->dropped &&
+        flush_all(connection, END_TIMEOUT_NS, err) == QWP_OK) {
         sink_stream_end(&connection->stream, END_TIMEOUT_NS);
     }
     qwp_log(QWP_LOG_INFO, "disconnected", "peer=%s messages=%lld reason=\"%s\"",
@@ -306,9 +378,11 @@ static void serve(struct connection *connection, struct qwp_error *err)
 
 void sink_connection_serve(int fd, const struct sink_connection_options *options)
 {
-    struct connection connection = {.options = options, .answer_due = ALL_ANSWERED, .wanted = 2};
+    struct connection connection = {
+        .options = options, .policy = *options->policy, .answer_due = ALL_ANSWERED, .wanted = 2};
     struct qwp_error err = {0};
-    sink_intake_init(&connection.intake, options->store, options->policy, options->number);
+    sink_intake_init(&connection.intake, options->store, &connection.policy, options->number);
+    sink_mischief_init(&connection.mischief, connection.policy.faults, &connection.intake.place);
     COUNT(&connection, connections, 1);
     COUNT(&connection, connections_open, 1);
     if (sink_stream_init(&connection.stream, fd, options->stop_fd, options->tls, &err) == QWP_OK) {

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/qwp_clock.h"
+
 struct number {
     const char *key;
     size_t off;
@@ -15,37 +17,95 @@ struct number {
 static const struct {
     const char *name;
     enum sink_fault_kind kind;
-    int64_t min; /* of its value */
+    const char *words; /* "a b c": the value is one of them, by its place; NULL: a number */
+    int64_t min;
     int64_t max;
 } kinds[] = {
-    {"status", SINK_FAULT_STATUS, 0, 255},
+    {"status", SINK_FAULT_STATUS, NULL, 0, 255},
+    {"refuse", SINK_FAULT_REFUSE, "", 0, 0},
+    {"stall", SINK_FAULT_STALL, "accept tls upgrade answers reading", 0, 0},
+    {"close", SINK_FAULT_CLOSE, "accept upgrade message", 0, 0},
+    {"cut", SINK_FAULT_CUT, "in out", 0, 0},
+    {"http", SINK_FAULT_HTTP, NULL, 100, 999},
+    {"upgrade", SINK_FAULT_UPGRADE, "nonsense oversized accept version trickle", 0, 0},
+    {"cap", SINK_FAULT_CAP, NULL, 1, INT64_C(1) << 40},
+    {"ack", SINK_FAULT_ACK, "drop late beyond stale backwards negative", 0, 0},
+    {"control", SINK_FAULT_CONTROL, "ping pong fragment", 0, 0},
+    {"answer", SINK_FAULT_ANSWER, "nonsense oversized short text masked reserved ping", 0, 0},
+    {"tls", SINK_FAULT_TLS, "keyupdate ticket", 0, 0},
 };
 
+#define NUMBER(key, field, min)                                                                    \
+    {                                                                                              \
+        key, offsetof(struct sink_fault, field), min, INT64_MAX                                    \
+    }
 static const struct number numbers[] = {
-    {"connection", offsetof(struct sink_fault, place.connection), 0, INT64_MAX},
-    {"message", offsetof(struct sink_fault, place.message), 0, INT64_MAX},
-    {"frame", offsetof(struct sink_fault, place.frame), 0, INT64_MAX},
-    {"times", offsetof(struct sink_fault, times), 1, INT64_MAX},
-    {"skip", offsetof(struct sink_fault, skip), 0, INT64_MAX},
+    NUMBER("connection", place.connection, 0),
+    NUMBER("message", place.message, 0),
+    NUMBER("frame", place.frame, 0),
+    NUMBER("times", times, 1),
+    NUMBER("skip", skip, 0),
     {"chance", offsetof(struct sink_fault, chance), 1, 100},
+    NUMBER("after", after_ms, 0),
+    NUMBER("for", for_ms, 0),
+    NUMBER("ms", ms, 0),
+    NUMBER("byte", byte, 0),
+    NUMBER("spread", spread, 0),
+    NUMBER("by", by, 0),
+    {"code", offsetof(struct sink_fault, code), 0, UINT16_MAX},
+    {"reset", offsetof(struct sink_fault, reset), 0, 1},
 };
 
 const char *sink_faults_help(void)
 {
-    return "A fault is WHAT[=VALUE][,CONDITION=VALUE]...[,text=TEXT] (TEXT takes all of the "
-           "rest):\n"
+    return "A fault is WHAT[=VALUE][,KEY=VALUE]...[,text=TEXT] (TEXT takes all of the rest):\n"
            "\n"
+           "  refuse                  no listening socket\n"
+           "  stall=accept|tls|upgrade|answers|reading\n"
+           "                          go no further there, for ms=N or until the fault is gone\n"
+           "  close=accept|upgrade|message\n"
+           "                          close once accepted, once upgraded, or instead of taking a\n"
+           "                          message: without a word, or with a close frame code=N "
+           "(1009,\n"
+           "                          ...) and TEXT; reset=1: by a reset\n"
+           "  cut=in|out              close at byte byte=N of what the client, the server puts "
+           "on\n"
+           "                          the wire, spread=M: up to M later by chance; reset=1\n"
+           "  http=N                  answer the request with status N, header=NAME: VALUE, TEXT\n"
+           "  upgrade=nonsense|oversized|accept|version|trickle\n"
+           "                          no HTTP; headers without end; a wrong key; version 9; a "
+           "byte\n"
+           "                          each ms=N\n"
+           "  cap=N                   announce, and take, messages of N bytes at most\n"
            "  status=N                reject the message with status N (0x03, 9, ...) and TEXT, "
            "as\n"
            "                          a server does: with all of its tables, and no answers "
            "after it\n"
+           "  ack=drop|late|beyond|stale|backwards|negative\n"
+           "                          no answer (a later one covers it); answer ms=N later; more "
+           "than\n"
+           "                          was sent, by=N; repeat the one before first; then one lower "
+           "by=N;\n"
+           "                          sequence -1\n"
+           "  control=ping|pong|fragment\n"
+           "                          with an answer send a ping, a pong that nobody asked for, "
+           "or the\n"
+           "                          answer in fragments with a ping between\n"
+           "  answer=nonsense|oversized|short|text|masked|reserved|ping\n"
+           "                          instead of an answer: noise; a frame that claims 2^40 bytes; "
+           "an\n"
+           "                          OK cut short; text; a masked frame; a reserved bit; a ping "
+           "of\n"
+           "                          200 bytes\n"
+           "  tls=keyupdate|ticket    with an answer ask for new keys, send a session ticket\n"
            "\n"
-           "and happens where all of its conditions hold:\n"
+           "and happens where all of these hold:\n"
            "\n"
-           "  table=T                 the message holds table T (*: any)\n"
+           "  table=T                 the message holds table T (*: any); status, close=message\n"
            "  frame=K                 the K-th message with tables of its connection (from 0)\n"
            "  message=K               the K-th message of its connection, catch-up included\n"
            "  connection=K            the K-th connection since the start\n"
+           "  after=MS, for=MS        that long after it was set, and only so long\n"
            "  times=N                 N times, then never again\n"
            "  skip=N                  not the first N times\n"
            "  chance=P                each time with a chance of P in 100, by --fault-seed\n";
@@ -98,15 +158,24 @@ static enum qwp_result parse_number(const char *key, const char *text, int64_t m
     return QWP_OK;
 }
 
-static enum qwp_result parse_condition(struct sink_fault *fault, const char *key, const char *value,
-                                       struct qwp_error *err)
+static enum qwp_result parse_word(char out[SINK_FAULT_WORD_BYTES], const char *key,
+                                  const char *value, struct qwp_error *err)
+{
+    const int n = snprintf(out, SINK_FAULT_WORD_BYTES, "%s", value);
+    return n > 0 && n < SINK_FAULT_WORD_BYTES
+               ? QWP_OK
+               : qwp_fail(err, QWP_INVALID, 0, "fault: %s=%s: 1 to %d bytes", key, value,
+                          SINK_FAULT_WORD_BYTES - 1);
+}
+
+static enum qwp_result parse_key(struct sink_fault *fault, const char *key, const char *value,
+                                 struct qwp_error *err)
 {
     if (strcmp(key, "table") == 0) {
-        if (value[0] == '\0' || strlen(value) >= sizeof fault->table_name) {
-            return qwp_fail(err, QWP_INVALID, 0, "fault: table=%s: 1 to 127 bytes", value);
-        }
-        snprintf(fault->table_name, sizeof fault->table_name, "%s", value);
-        return QWP_OK;
+        return parse_word(fault->table_name, key, value, err);
+    }
+    if (strcmp(key, "header") == 0) {
+        return parse_word(fault->header, key, value, err);
     }
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         const struct number *number = &numbers[i];
@@ -115,17 +184,40 @@ static enum qwp_result parse_condition(struct sink_fault *fault, const char *key
                                 (int64_t *)((char *)fault + number->off), err);
         }
     }
-    return qwp_fail(err, QWP_INVALID, 0, "fault: there is no condition '%s'; see --help", key);
+    return qwp_fail(err, QWP_INVALID, 0, "fault: there is no key '%s'; see --help", key);
+}
+
+/* Which of `words` it is; -1: none. */
+static int64_t find_word(const char *words, const char *word)
+{
+    const size_t len = strlen(word);
+    for (int64_t i = 0;; i++) {
+        const size_t there = strcspn(words, " ");
+        if (there == len && memcmp(words, word, len) == 0) {
+            return i;
+        }
+        if (words[there] == '\0') {
+            return -1;
+        }
+        words += there + 1;
+    }
 }
 
 static enum qwp_result parse_kind(struct sink_fault *fault, const char *name, const char *value,
                                   struct qwp_error *err)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        if (strcmp(kinds[i].name, name) == 0) {
-            fault->kind = kinds[i].kind;
+        if (strcmp(kinds[i].name, name) != 0) {
+            continue;
+        }
+        fault->kind = kinds[i].kind;
+        if (kinds[i].words == NULL) {
             return parse_number(name, value, kinds[i].min, kinds[i].max, &fault->value, err);
         }
+        fault->value = find_word(kinds[i].words, value);
+        return fault->value >= 0 ? QWP_OK
+                                 : qwp_fail(err, QWP_INVALID, 0, "fault: %s=%s: one of '%s'", name,
+                                            value, kinds[i].words);
     }
     return qwp_fail(err, QWP_INVALID, 0, "fault: there is no '%s'; see --help", name);
 }
@@ -146,7 +238,7 @@ static enum qwp_result parse_parts(struct sink_fault *fault, char *spec, struct 
         }
         const enum qwp_result result =
             first ? parse_kind(fault, part, value != NULL ? value : "", err)
-                  : parse_condition(fault, part, value != NULL ? value : "", err);
+                  : parse_key(fault, part, value != NULL ? value : "", err);
         if (result != QWP_OK) {
             return result;
         }
@@ -160,6 +252,9 @@ static enum qwp_result parse(struct sink_fault *fault, const char *spec, struct 
         .place = {SINK_FAULT_ANY, SINK_FAULT_ANY, SINK_FAULT_ANY, NULL, NULL},
         .times = SINK_FAULT_ANY,
         .chance = 100,
+        .for_ms = SINK_FAULT_ANY,
+        .ms = SINK_FAULT_ANY,
+        .by = SINK_FAULT_ANY,
     };
     if (strlen(spec) >= sizeof fault->spec) {
         return qwp_fail(err, QWP_INVALID, 0, "fault: longer than %d bytes",
@@ -183,7 +278,12 @@ enum qwp_result sink_faults_add(struct sink_faults *faults, const char *spec, st
     if (result != QWP_OK) {
         return result;
     }
+    fault.from_ns = qwp_clock_monotonic_ns() + fault.after_ms * (int64_t)QWP_NS_PER_MS;
+    fault.until_ns = fault.for_ms == SINK_FAULT_ANY
+                         ? QWP_NEVER_NS
+                         : fault.from_ns + fault.for_ms * (int64_t)QWP_NS_PER_MS;
     pthread_mutex_lock(&faults->lock);
+    fault.serial = ++faults->serial;
     const uint32_t count = atomic_load_explicit(&faults->count, memory_order_relaxed);
     if (count == SINK_FAULTS_MAX) {
         result = qwp_fail(err, QWP_LIMIT, 0, "fault: more than %d of them", SINK_FAULTS_MAX);
@@ -200,6 +300,11 @@ void sink_faults_clear(struct sink_faults *faults)
     pthread_mutex_lock(&faults->lock);
     atomic_store_explicit(&faults->count, 0, memory_order_relaxed);
     pthread_mutex_unlock(&faults->lock);
+}
+
+bool sink_faults_none(const struct sink_faults *faults)
+{
+    return atomic_load_explicit(&faults->count, memory_order_relaxed) == 0;
 }
 
 static bool number_fits(int64_t wanted, int64_t there)
@@ -222,6 +327,10 @@ static bool is_due(struct sink_faults *faults, struct sink_fault *fault,
         fault->times == 0) {
         return false;
     }
+    const int64_t now_ns = qwp_clock_monotonic_ns();
+    if (now_ns < fault->from_ns || now_ns >= fault->until_ns) {
+        return false;
+    }
     if (fault->chance < 100 && throw(faults) % 100 >= (uint64_t)fault->chance) {
         return false;
     }
@@ -233,10 +342,10 @@ static bool is_due(struct sink_faults *faults, struct sink_fault *fault,
     return true;
 }
 
-bool sink_faults_hit(struct sink_faults *faults, enum sink_fault_kind kind,
+bool sink_faults_hit(struct sink_faults *faults, enum sink_fault_kind kind, int64_t value,
                      const struct sink_fault_place *place, struct sink_fault *hit)
 {
-    if (atomic_load_explicit(&faults->count, memory_order_relaxed) == 0) {
+    if (sink_faults_none(faults)) {
         return false;
     }
     bool found = false;
@@ -244,17 +353,56 @@ bool sink_faults_hit(struct sink_faults *faults, enum sink_fault_kind kind,
     const uint32_t count = atomic_load_explicit(&faults->count, memory_order_relaxed);
     for (uint32_t i = 0; i < count && !found; i++) {
         struct sink_fault *fault = &faults->list[i];
-        found = fault->kind == kind && is_due(faults, fault, place);
+        found =
+            fault->kind == kind && number_fits(value, fault->value) && is_due(faults, fault, place);
         if (found) {
             fault->hits++;
             faults->hits++;
             if (hit != NULL) {
                 *hit = *fault;
+                hit->byte +=
+                    fault->spread > 0 ? (int64_t)(throw(faults) % (uint64_t)fault->spread) : 0;
             }
         }
     }
     pthread_mutex_unlock(&faults->lock);
     return found;
+}
+
+/* The stall's fault is still set and in effect. */
+static bool stall_holds(struct sink_faults *faults, const struct sink_stall *stall)
+{
+    const int64_t now_ns = qwp_clock_monotonic_ns();
+    bool holds = false;
+    pthread_mutex_lock(&faults->lock);
+    const uint32_t count = atomic_load_explicit(&faults->count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count && !holds; i++) {
+        const struct sink_fault *fault = &faults->list[i];
+        holds = fault->serial == stall->serial && now_ns < fault->until_ns;
+    }
+    pthread_mutex_unlock(&faults->lock);
+    return holds && now_ns < stall->until_ns;
+}
+
+bool sink_faults_stall(struct sink_faults *faults, enum sink_fault_kind kind, int64_t value,
+                       const struct sink_fault_place *place, struct sink_stall *stall)
+{
+    if (stall->serial != 0) {
+        if (stall_holds(faults, stall)) {
+            return true;
+        }
+        *stall = (struct sink_stall){0};
+        return false;
+    }
+    struct sink_fault fault;
+    if (!sink_faults_hit(faults, kind, value, place, &fault)) {
+        return false;
+    }
+    stall->serial = fault.serial;
+    stall->until_ns = fault.ms == SINK_FAULT_ANY
+                          ? QWP_NEVER_NS
+                          : qwp_clock_monotonic_ns() + fault.ms * (int64_t)QWP_NS_PER_MS;
+    return true;
 }
 
 void sink_faults_list(struct sink_faults *faults, struct sink_buffer *out)

@@ -221,14 +221,19 @@ static const char *status_text(int status)
         return "Unauthorized";
     case 404:
         return "Not Found";
-    default:
+    case 426:
         return "Upgrade Required";
+    default:
+        return "As Asked For";
     }
 }
 
-static void refuse(int status, const char *why, struct sink_buffer *out)
+void sink_http_refuse(int status, const char *header, const char *why, struct sink_buffer *out)
 {
     sink_buffer_printf(out, "HTTP/1.1 %d %s\r\n", status, status_text(status));
+    if (header[0] != '\0') {
+        sink_buffer_printf(out, "%s\r\n", header);
+    }
     if (status == 401) {
         sink_buffer_text(out, "WWW-Authenticate: Basic realm=\"qwp-sink\"\r\n");
     }
@@ -266,7 +271,7 @@ void sink_http_answer(const char *head, size_t len, const struct sink_policy *po
     *upgrade = (struct sink_upgrade){.status = judge(&request, policy, &key, &why)};
     note_client(&request, upgrade);
     if (upgrade->status != 101) {
-        refuse(upgrade->status, why, out);
+        sink_http_refuse(upgrade->status, "", why, out);
         return;
     }
     char accept[32];

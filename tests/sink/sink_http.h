@@ -21,5 +21,7 @@ size_t sink_http_head_len(const char *at, size_t len);
 /* Judges a complete head and appends the answer to `out`. */
 void sink_http_answer(const char *head, size_t len, const struct sink_policy *policy,
                       struct sink_upgrade *upgrade, struct sink_buffer *out);
+/* Another answer; `header` is "NAME: VALUE" or "". */
+void sink_http_refuse(int status, const char *header, const char *why, struct sink_buffer *out);
 
 #endif

@@ -182,10 +182,11 @@ static bool holds_table(const void *at, const char *table)
     return false;
 }
 
-/* Whether this message is to be rejected on request. */
-static bool is_faulty(struct sink_intake *intake, const struct qwp_message *message,
-                      struct sink_fault *fault)
+/* What is to be done to this message on request instead of taking it. */
+static enum qwp_result misbehave(struct sink_intake *intake, const struct qwp_message *message,
+                                 enum qwp_status *status, struct qwp_error *err)
 {
+    struct sink_faults *faults = intake->policy->faults;
     const struct holder holder = {&intake->decoder, message};
     struct sink_fault_place place = intake->place;
     place.holds = holds_table;
@@ -196,7 +197,14 @@ static bool is_faulty(struct sink_intake *intake, const struct qwp_message *mess
     } else {
         place.frame = SINK_FAULT_NOWHERE;
     }
-    return sink_faults_hit(intake->policy->faults, SINK_FAULT_STATUS, &place, fault);
+    if (sink_faults_hit(faults, SINK_FAULT_STATUS, SINK_FAULT_ANY, &place, &intake->fault)) {
+        *status = (enum qwp_status)intake->fault.value;
+        return qwp_fail(err, QWP_PEER, 0, "%s", sink_fault_text(&intake->fault));
+    }
+    if (sink_faults_hit(faults, SINK_FAULT_CLOSE, SINK_CLOSE_AT_MESSAGE, &place, &intake->fault)) {
+        return QWP_CLOSED;
+    }
+    return QWP_OK;
 }
 
 enum qwp_result sink_intake_message(struct sink_intake *intake, const unsigned char *bytes,
@@ -208,10 +216,11 @@ enum qwp_result sink_intake_message(struct sink_intake *intake, const unsigned c
     const int64_t arrived_ns = qwp_clock_monotonic_ns();
     enum qwp_result result = qwp_decode_message(&intake->decoder, bytes, len, &message, err);
     *status = intake->decoder.fault_status;
-    struct sink_fault fault;
-    if (result == QWP_OK && is_faulty(intake, &message, &fault)) {
-        *status = (enum qwp_status)fault.value;
-        result = qwp_fail(err, QWP_PEER, 0, "%s", sink_fault_text(&fault));
+    if (result == QWP_OK) {
+        result = misbehave(intake, &message, status, err);
+        if (result == QWP_CLOSED) {
+            return result;
+        }
     }
     pthread_mutex_lock(&store->lock);
     store->arrived_ns = arrived_ns;

@@ -31,6 +31,7 @@ struct sink_intake {
     struct sink_buffer held;
     uint64_t held_messages;
     struct sink_fault_place place; /* of the next message */
+    struct sink_fault fault;       /* that was hit last */
     struct sink_touched *touched;
     size_t touched_count;
     size_t touched_room;
@@ -43,7 +44,8 @@ void sink_intake_init(struct sink_intake *intake, struct sink_store *store,
 void sink_intake_fini(struct sink_intake *intake);
 
 /* Takes a message. *committed: it is to be answered, and with it those before. On failure *status
- * is what to answer with err->text, and the connection takes nothing more. */
+ * is what to answer with err->text, and the connection takes nothing more. QWP_CLOSED: it is to be
+ * closed instead, as `fault` says. */
 QWP_MUST_USE enum qwp_result sink_intake_message(struct sink_intake *intake,
                                                  const unsigned char *bytes, size_t len,
                                                  bool *committed, enum qwp_status *status,

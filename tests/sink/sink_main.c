@@ -25,6 +25,8 @@ struct sink {
     int signal_fd;
     bool stdin_open;
     bool accept_paused; /* out of descriptors or threads: try again in a while */
+    struct sink_stall refusing;
+    struct sink_stall not_accepting;
     char line[LINE_BYTES];
     size_t line_len;
 };
@@ -189,16 +191,40 @@ static void accept_one(struct sink *sink)
     }
 }
 
+/* Faults come and go by time, so they are looked at in steps while there are any. */
+static int look_at_faults(struct sink *sink)
+{
+    struct sink_faults *faults = &sink->options.faults;
+    const struct sink_fault_place place = {sink->server.accepted, SINK_FAULT_NOWHERE,
+                                           SINK_FAULT_NOWHERE, NULL, NULL};
+    struct qwp_error err = {0};
+    const bool refuse =
+        sink_faults_stall(faults, SINK_FAULT_REFUSE, SINK_FAULT_ANY, &place, &sink->refusing);
+    if (sink_server_refuse(&sink->server, refuse, &err) != QWP_OK) {
+        qwp_log(QWP_LOG_ERROR, "cannot listen again", "reason=\"%s\"", err.text);
+        return ACCEPT_PAUSE_MS;
+    }
+    if (sink_faults_stall(faults, SINK_FAULT_STALL, SINK_STALL_ACCEPT, &place,
+                          &sink->not_accepting)) {
+        sink->accept_paused = true;
+    }
+    if (!sink_faults_none(faults)) {
+        return SINK_FAULT_STEP_MS;
+    }
+    return sink->accept_paused ? ACCEPT_PAUSE_MS : -1;
+}
+
 static void run(struct sink *sink)
 {
     sink->stdin_open = fcntl(STDIN_FILENO, F_GETFD) >= 0;
     for (;;) {
+        const int timeout_ms = look_at_faults(sink);
         struct pollfd polled[] = {
             {.fd = sink->signal_fd, .events = POLLIN},
             {.fd = sink->accept_paused ? -1 : sink->server.listen_fd, .events = POLLIN},
             {.fd = sink->stdin_open ? STDIN_FILENO : -1, .events = POLLIN},
         };
-        const int n = poll(polled, 3, sink->accept_paused ? ACCEPT_PAUSE_MS : -1);
+        const int n = poll(polled, 3, timeout_ms);
         sink->accept_paused = false;
         if (n <= 0) {
             continue;

@@ -60,7 +60,12 @@ static enum qwp_result listen_on(struct sink_server *server, const struct addrin
         setsockopt(server->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
         bind(server->listen_fd, info->ai_addr, info->ai_addrlen) != 0 ||
         listen(server->listen_fd, BACKLOG) != 0) {
-        return qwp_fail(err, QWP_IO, errno, "listening on %s", address);
+        const int sys = errno;
+        if (server->listen_fd >= 0) {
+            close(server->listen_fd);
+        }
+        server->listen_fd = -1;
+        return qwp_fail(err, QWP_IO, sys, "listening on %s", address);
     }
     struct sockaddr_storage bound;
     socklen_t len = sizeof bound;
@@ -72,17 +77,21 @@ static enum qwp_result listen_on(struct sink_server *server, const struct addrin
     return QWP_OK;
 }
 
-enum qwp_result sink_server_open(struct sink_server *server, const char *address,
-                                 struct sink_store *store, const struct sink_policy *policy,
-                                 SSL_CTX *tls, struct qwp_error *err)
+/* `again`: at the port of the first time. */
+static enum qwp_result resolve_and_listen(struct sink_server *server, bool again,
+                                          struct qwp_error *err)
 {
-    *server = (struct sink_server){
-        .listen_fd = -1, .stop_fd = -1, .store = store, .policy = policy, .tls = tls};
+    const char *address = server->address;
     char host[HOST_BYTES];
     const char *port = NULL;
     enum qwp_result result = split_address(address, host, &port, err);
     if (result != QWP_OK) {
         return result;
+    }
+    char port_again[8];
+    if (again) {
+        snprintf(port_again, sizeof port_again, "%u", server->port);
+        port = port_again;
     }
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *infos = NULL;
@@ -90,10 +99,38 @@ enum qwp_result sink_server_open(struct sink_server *server, const char *address
     if (failed != 0) {
         return qwp_fail(err, QWP_INVALID, 0, "the address '%s': %s", address, gai_strerror(failed));
     }
-    server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    result = server->stop_fd >= 0 ? listen_on(server, infos, address, err)
-                                  : qwp_fail(err, QWP_IO, errno, "making an eventfd");
+    result = listen_on(server, infos, address, err);
     freeaddrinfo(infos);
+    return result;
+}
+
+enum qwp_result sink_server_refuse(struct sink_server *server, bool refuse, struct qwp_error *err)
+{
+    if (refuse == (server->listen_fd < 0)) {
+        return QWP_OK;
+    }
+    if (!refuse) {
+        return resolve_and_listen(server, true, err);
+    }
+    close(server->listen_fd);
+    server->listen_fd = -1;
+    return QWP_OK;
+}
+
+enum qwp_result sink_server_open(struct sink_server *server, const char *address,
+                                 struct sink_store *store, const struct sink_policy *policy,
+                                 SSL_CTX *tls, struct qwp_error *err)
+{
+    *server = (struct sink_server){.listen_fd = -1,
+                                   .address = address,
+                                   .stop_fd = -1,
+                                   .store = store,
+                                   .policy = policy,
+                                   .tls = tls};
+    server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const enum qwp_result result = server->stop_fd >= 0
+                                       ? resolve_and_listen(server, false, err)
+                                       : qwp_fail(err, QWP_IO, errno, "making an eventfd");
     if (result != QWP_OK) {
         sink_server_close(server);
     }

@@ -5,6 +5,7 @@
 #define SINK_SERVER_H
 
 #include <openssl/ssl.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/qwp_error.h"
@@ -14,7 +15,8 @@
 struct sink_session; /* a connection and its thread */
 
 struct sink_server {
-    int listen_fd;
+    int listen_fd; /* -1 while connections are refused */
+    const char *address;
     int stop_fd; /* an eventfd, written once when the server stops */
     uint16_t port;
     struct sink_store *store;
@@ -31,6 +33,9 @@ QWP_MUST_USE enum qwp_result sink_server_open(struct sink_server *server, const 
                                               struct qwp_error *err);
 /* Takes one connection that waits; QWP_AGAIN when none does. */
 QWP_MUST_USE enum qwp_result sink_server_accept(struct sink_server *server, struct qwp_error *err);
+/* Refuses connections (no socket listens), or takes them again, at the same port. */
+QWP_MUST_USE enum qwp_result sink_server_refuse(struct sink_server *server, bool refuse,
+                                                struct qwp_error *err);
 /* Says good-bye to all clients and waits for their threads. */
 void sink_server_close(struct sink_server *server);
 

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <poll.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,7 +17,8 @@
 enum qwp_result sink_stream_init(struct sink_stream *stream, int fd, int stop_fd, SSL_CTX *tls,
                                  struct qwp_error *err)
 {
-    *stream = (struct sink_stream){.fd = fd, .stop_fd = stop_fd};
+    *stream = (struct sink_stream){
+        .fd = fd, .stop_fd = stop_fd, .in_left = INT64_MAX, .out_left = INT64_MAX};
     const int on = 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (tls == NULL) {
@@ -28,6 +30,113 @@ enum qwp_result sink_stream_init(struct sink_stream *stream, int fd, int stop_fd
     }
     SSL_set_accept_state(stream->ssl);
     return QWP_OK;
+}
+
+/* recv() and send() as far as the connection is not cut yet; errno ECONNABORTED when it is. */
+static ssize_t receive(struct sink_stream *stream, void *at, size_t room)
+{
+    if (stream->in_left == 0) {
+        errno = ECONNABORTED;
+        return -1;
+    }
+    const size_t most = (uint64_t)stream->in_left < room ? (size_t)stream->in_left : room;
+    ssize_t n;
+    do {
+        n = recv(stream->fd, at, most, 0);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0 && stream->in_left != INT64_MAX) {
+        stream->in_left -= n;
+    }
+    return n;
+}
+
+static ssize_t transmit(struct sink_stream *stream, const void *at, size_t len)
+{
+    if (stream->out_left == 0) {
+        errno = ECONNABORTED;
+        return -1;
+    }
+    const size_t most = (uint64_t)stream->out_left < len ? (size_t)stream->out_left : len;
+    ssize_t n;
+    do {
+        n = send(stream->fd, at, most, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0 && stream->out_left != INT64_MAX) {
+        stream->out_left -= n;
+    }
+    return n;
+}
+
+static int bio_read(BIO *bio, char *at, int room)
+{
+    BIO_clear_retry_flags(bio);
+    const ssize_t n = receive(BIO_get_data(bio), at, (size_t)room);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        BIO_set_retry_read(bio);
+    }
+    return (int)n;
+}
+
+static int bio_write(BIO *bio, const char *at, int len)
+{
+    BIO_clear_retry_flags(bio);
+    const ssize_t n = transmit(BIO_get_data(bio), at, (size_t)len);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        BIO_set_retry_write(bio);
+    }
+    return (int)n;
+}
+
+static long bio_ctrl(BIO *bio, int command, long number, void *pointer)
+{
+    (void)bio;
+    (void)number;
+    (void)pointer;
+    return command == BIO_CTRL_FLUSH;
+}
+
+static BIO_METHOD *counting_bio;
+
+static void make_counting_bio(void)
+{
+    counting_bio = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "sink stream");
+    if (counting_bio != NULL) {
+        BIO_meth_set_read(counting_bio, bio_read);
+        BIO_meth_set_write(counting_bio, bio_write);
+        BIO_meth_set_ctrl(counting_bio, bio_ctrl);
+    }
+}
+
+enum qwp_result sink_stream_cut(struct sink_stream *stream, int64_t in_bytes, int64_t out_bytes,
+                                struct qwp_error *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    stream->in_left = in_bytes;
+    stream->out_left = out_bytes;
+    if (stream->ssl == NULL) {
+        return QWP_OK;
+    }
+    pthread_once(&once, make_counting_bio);
+    BIO *bio = counting_bio != NULL ? BIO_new(counting_bio) : NULL;
+    if (bio == NULL) {
+        return qwp_fail(err, QWP_NOMEM, 0, "no BIO for the connection");
+    }
+    BIO_set_data(bio, stream);
+    BIO_set_init(bio, 1);
+    SSL_set_bio(stream->ssl, bio, bio);
+    return QWP_OK;
+}
+
+void sink_stream_reset(struct sink_stream *stream)
+{
+    const struct linger now = {.l_onoff = 1, .l_linger = 0};
+    (void)setsockopt(stream->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+}
+
+bool sink_stream_is_gone(const struct sink_stream *stream)
+{
+    struct pollfd polled = {.fd = stream->fd, .events = POLLRDHUP};
+    return poll(&polled, 1, 0) > 0 && polled.revents != 0;
 }
 
 void sink_stream_fini(struct sink_stream *stream)
@@ -130,10 +239,7 @@ static enum qwp_result read_tls(struct sink_stream *stream, void *at, size_t roo
 static enum qwp_result read_plain(struct sink_stream *stream, void *at, size_t room, size_t *len,
                                   struct qwp_error *err)
 {
-    ssize_t n;
-    do {
-        n = recv(stream->fd, at, room, 0);
-    } while (n < 0 && errno == EINTR);
+    const ssize_t n = receive(stream, at, room);
     if (n == 0) {
         return QWP_CLOSED;
     }
@@ -165,10 +271,7 @@ enum qwp_result sink_stream_write(struct sink_stream *stream, const void *at, si
         const int done = SSL_write_ex(stream->ssl, at, len, written);
         return done == 1 ? QWP_OK : tls_outcome(stream, done, "write", err);
     }
-    ssize_t n;
-    do {
-        n = send(stream->fd, at, len, MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
+    const ssize_t n = transmit(stream, at, len);
     if (n < 0) {
         return errno == EAGAIN || errno == EWOULDBLOCK ? QWP_AGAIN
                                                        : qwp_fail(err, QWP_IO, errno, "write");
@@ -201,6 +304,12 @@ enum qwp_result sink_stream_wait(struct sink_stream *stream, bool read, bool wri
         return QWP_CLOSED;
     }
     return n > 0 ? QWP_OK : QWP_AGAIN;
+}
+
+enum qwp_result sink_stream_pause(const struct sink_stream *stream, int64_t wait_ns)
+{
+    struct pollfd polled = {.fd = stream->stop_fd, .events = POLLIN};
+    return poll(&polled, 1, poll_timeout_ms(wait_ns)) > 0 ? QWP_CLOSED : QWP_AGAIN;
 }
 
 void sink_stream_end(struct sink_stream *stream, int64_t timeout_ns)
