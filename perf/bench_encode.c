@@ -45,8 +45,10 @@ struct layout {
     } groups[8];
     uint32_t cardinality; /* of each symbol column */
     uint8_t designated_type;
-    bool nulls;        /* every third value */
-    bool jitter;       /* time steps that differ */
+    bool nulls;  /* every third value */
+    bool jitter; /* time steps that differ */
+    bool small;  /* longs of 0..99, as TSBS has them */
+    bool compact;
     uint32_t run_rows; /* the block is of runs of so many rows, each of another ring; 0: of one */
 };
 
@@ -70,6 +72,12 @@ static const struct layout layouts[] = {
      .cardinality = 12,
      .designated_type = QWP_TYPE_TIMESTAMP_NANOS,
      .nulls = true},
+    {.name = "tsbs-compact",
+     .groups = {{QWP_TYPE_SYMBOL, 10}, {QWP_TYPE_LONG, 10}},
+     .cardinality = 12,
+     .designated_type = QWP_TYPE_TIMESTAMP_NANOS,
+     .small = true,
+     .compact = true},
     {.name = "trade",
      .groups =
          {{QWP_TYPE_SYMBOL, 2}, {QWP_TYPE_DOUBLE, 2}, {QWP_TYPE_LONG, 1}, {QWP_TYPE_BOOLEAN, 1}},
@@ -225,6 +233,8 @@ static size_t fill_record(struct bench *b, unsigned char *record, uint32_t row, 
         if (column->type == QWP_TYPE_SYMBOL) {
             qwp_store_u32(field, c * b->layout->cardinality +
                                      (uint32_t)(random_u64() % b->layout->cardinality));
+        } else if (column->type == QWP_TYPE_LONG && b->layout->small) {
+            qwp_store_u64(field, random_u64() % 100);
         } else if (column->type == QWP_TYPE_BOOLEAN) {
             field[0] &= 1;
         } else if (column->type == QWP_TYPE_GEOHASH) {
@@ -265,9 +275,11 @@ static size_t block_bound(const struct bench *b, uint32_t rows)
         value_bytes += qwp_value_bound(b->columns[c].type, b->columns[c].parameter);
         var_bytes += part_bytes(b->columns[c].type);
     }
-    return qwp_block_bound(
-        qwp_block_header_bound(b->shape->table, b->columns, b->shape->column_count),
-        b->shape->column_count, value_bytes, rows, var_bytes * rows);
+    const size_t header =
+        qwp_block_header_bound(b->shape->table, b->columns, b->shape->column_count);
+    return qwp_block_compact_bound(
+        qwp_block_bound(header, b->shape->column_count, value_bytes, rows, var_bytes * rows),
+        header, b->shape->column_count);
 }
 
 static void fill_block(struct bench *b, uint32_t index)
@@ -361,8 +373,8 @@ static int compare_doubles(const void *a, const void *b)
 static size_t encode(struct bench *b, uint32_t block)
 {
     struct qwp_encoded done;
-    if (qwp_block_encode(b->encoder, &b->blocks[block], QWP_ENCODE_GORILLA, b->dst, &done) !=
-        QWP_OK) {
+    const unsigned flags = QWP_ENCODE_GORILLA | (b->layout->compact ? QWP_ENCODE_COMPACT : 0);
+    if (qwp_block_encode(b->encoder, &b->blocks[block], flags, b->dst, &done) != QWP_OK) {
         fprintf(stderr, "bench_encode: %s: row %u, column %u: %s\n", b->layout->name,
                 done.fault.row, done.fault.column, done.fault.what);
         exit(1);

@@ -53,14 +53,16 @@ static unsigned char *put_name(unsigned char *at, struct qwp_name name)
     return at + name.len;
 }
 
-static unsigned char *put_header(const struct qwp_block *block, unsigned char *at)
+static unsigned char *put_header(struct encoding *e, unsigned char *at)
 {
+    const struct qwp_block *block = e->block;
     const bool designated = block->designated_type != QWP_TYPE_NONE;
     at = put_name(at, block->table);
     at = qwp_varint_put(at, block->row_count);
     at = qwp_varint_put(at, block->column_count + designated);
     for (uint32_t c = 0; c < block->column_count; c++) {
         at = put_name(at, block->columns[c].name);
+        e->scratch->type_offs[c] = (uint32_t)(at - e->start);
         *at++ = block->columns[c].type;
     }
     if (designated) {
@@ -70,33 +72,79 @@ static unsigned char *put_header(const struct qwp_block *block, unsigned char *a
     return at;
 }
 
-enum qwp_result qwp_block_encode(struct qwp_encoder *encoder, const struct qwp_block *block,
-                                 unsigned flags, unsigned char *dst, struct qwp_encoded *done)
+/* The columns, behind the header. Moves *at. */
+static enum qwp_result encode_columns(struct encoding *e, unsigned char **at)
 {
-    QWP_ASSERT(block->row_count > 0 && block->row_count <= QWP_GATHER_ROWS_MAX);
-    struct encoding e = {encoder, block, flags, &done->fault};
-    encoder->null_byte_index = QWP_ENCODE_NO_NULL_BYTES;
-    unsigned char *at = put_header(block, dst);
+    const struct qwp_block *block = e->block;
+    e->scratch->null_byte_index = QWP_ENCODE_NO_NULL_BYTES;
     uint32_t c = 0;
     while (c < block->column_count) {
         uint32_t count = 1;
         const enum qwp_result result = qwp_encode_groups(block->columns[c].type)
-                                           ? qwp_encode_group(&e, c, &count, &at)
-                                           : encode_single(&e, c, &at);
+                                           ? qwp_encode_group(e, c, &count, at)
+                                           : encode_single(e, c, at);
         if (result != QWP_OK) {
             return result;
         }
         c += count;
     }
-    if (block->designated_type != QWP_TYPE_NONE) {
-        const enum qwp_result result = qwp_encode_designated(&e, &at);
-        if (result != QWP_OK) {
-            return result;
-        }
+    return block->designated_type == QWP_TYPE_NONE ? QWP_OK : qwp_encode_designated(e, at);
+}
+
+/* The first row with its declared types, then the others in narrow ones. *at is behind the header
+ * of the first block. */
+static enum qwp_result encode_compact(struct encoding *e, unsigned char **at)
+{
+    const struct qwp_block *whole = e->block;
+    struct qwp_block block = *whole;
+    struct encoding ahead = *e;
+    ahead.block = &block;
+    ahead.flags &= ~(unsigned)QWP_ENCODE_COMPACT;
+    ahead.only_first_row = true;
+    block.run_count = 1;
+    block.row_count = 1;
+    *at = put_header(&ahead, e->start);
+    enum qwp_result result = encode_columns(&ahead, at);
+    if (result != QWP_OK) {
+        return result;
     }
-    done->len = (size_t)(at - dst);
-    done->table_count = 1;
-    return QWP_OK;
+    struct encoding rest = *e;
+    rest.block = &block;
+    rest.start = *at;
+    const bool run_done = whole->runs[0].row_count == 1;
+    rest.rows_ahead = run_done ? 0 : 1;
+    block = *whole;
+    block.runs += run_done;
+    block.run_count -= run_done;
+    block.records++;
+    block.steering++;
+    block.row_count--;
+    *at = put_header(&rest, rest.start);
+    result = encode_columns(&rest, at);
+    if (result != QWP_OK) {
+        e->fault->row++;
+    }
+    return result;
+}
+
+enum qwp_result qwp_block_encode(struct qwp_encoder *encoder, const struct qwp_block *block,
+                                 unsigned flags, unsigned char *dst, struct qwp_encoded *done)
+{
+    QWP_ASSERT(block->row_count > 0 && block->row_count <= QWP_GATHER_ROWS_MAX);
+    struct encoding e = {
+        .scratch = encoder, .block = block, .flags = flags, .fault = &done->fault, .start = dst};
+    unsigned char *at = put_header(&e, dst);
+    const bool compact =
+        (flags & QWP_ENCODE_COMPACT) != 0 && qwp_encode_compact_pays(&e, (size_t)(at - dst));
+    if (!compact) {
+        e.flags &= ~(unsigned)QWP_ENCODE_COMPACT;
+    }
+    const enum qwp_result result = compact ? encode_compact(&e, &at) : encode_columns(&e, &at);
+    if (result == QWP_OK) {
+        done->len = (size_t)(at - dst);
+        done->table_count = compact ? 2 : 1;
+    }
+    return result;
 }
 
 /* --- bounds --- */

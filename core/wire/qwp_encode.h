@@ -85,6 +85,15 @@ struct qwp_block {
 
 enum {
     QWP_ENCODE_GORILLA = 1, /* timestamps may be Gorilla; the message carries QWP_FLAG_GORILLA */
+    /* Compact columns: each goes in the narrowest type that holds all its values and takes none of
+     * them for its null, since the server widens into the column it has. So that a column it does
+     * not have yet gets its declared type, the first row goes ahead in a block of its own, with
+     * declared types; done->table_count is then 2. Only where this is shorter. */
+    QWP_ENCODE_COMPACT_LONG = 2,   /* LONG as INT, SHORT or BYTE */
+    QWP_ENCODE_COMPACT_INT = 4,    /* INT as SHORT or BYTE */
+    QWP_ENCODE_COMPACT_DOUBLE = 8, /* DOUBLE as FLOAT, if no value changes by a bit */
+    QWP_ENCODE_COMPACT =
+        QWP_ENCODE_COMPACT_LONG | QWP_ENCODE_COMPACT_INT | QWP_ENCODE_COMPACT_DOUBLE,
 };
 
 struct qwp_encode_fault {
@@ -111,6 +120,7 @@ struct qwp_encoder {
     unsigned char bytes[QWP_GATHER_ROWS_MAX + 8];      /* one per row: booleans, null flags */
     unsigned char null_bytes[QWP_GATHER_ROWS_MAX + 8]; /* byte null_byte_index of all null words */
     uint32_t null_byte_index;
+    uint32_t type_offs[QWP_COLUMNS_MAX]; /* of each column's type, from the block's start */
 };
 
 /* Bytes that a block's header and per-column constants can take (names, counts, flags, precision,
@@ -131,11 +141,18 @@ static inline size_t qwp_block_bound(size_t header_bound, uint32_t column_count,
            (size_t)row_count * value_bytes + var_bytes;
 }
 
-/* Writes one table block to dst, which has room for its bound (the encoder may write anywhere in
- * it). `flags` are QWP_ENCODE_*. QWP_CORRUPT with done->fault set when a value fails: symbol index
- * not below symbol_count, text not UTF-8, designated timestamp out of the server's range, a boolean
- * other than 0 or 1, geohash bits beyond its precision, an array whose dimensions and elements do
- * not add up to its part. */
+/* With any QWP_ENCODE_COMPACT flag: room for the block ahead, too. */
+static inline size_t qwp_block_compact_bound(size_t block_bound, size_t header_bound,
+                                             uint32_t column_count)
+{
+    return block_bound + header_bound + column_count;
+}
+
+/* Writes one table block (or two, if compact) to dst, which has room for its bound (the encoder may
+ * write anywhere in it). `flags` are QWP_ENCODE_*. QWP_CORRUPT with done->fault set when a value
+ * fails: symbol index not below symbol_count, text not UTF-8, designated timestamp out of the
+ * server's range, a boolean other than 0 or 1, geohash bits beyond its precision, an array whose
+ * dimensions and elements do not add up to its part. */
 QWP_MUST_USE enum qwp_result qwp_block_encode(struct qwp_encoder *encoder,
                                               const struct qwp_block *block, unsigned flags,
                                               unsigned char *dst, struct qwp_encoded *done);

@@ -35,7 +35,13 @@ static unsigned char *begin_grouped(struct encoding *e, struct column *column)
         return column->at + qwp_value_bound(QWP_TYPE_SYMBOL, 0) * column->value_count +
                QWP_GATHER_SYMBOL_SLACK;
     }
-    return column->at + (size_t)column->width * column->value_count;
+    column->values = column->at;
+    unsigned char *end = column->at + (size_t)column->width * column->value_count;
+    if (qwp_encode_may_narrow(e, column->def->type)) {
+        column->is_narrow = true;
+        column->width = qwp_encode_narrowest(column->def->type);
+    }
+    return end;
 }
 
 static uint32_t steering_symbols_off(const struct qwp_run *run)
@@ -82,14 +88,18 @@ static void gather_plain(struct encoding *e, struct column *column, const struct
 }
 
 /* How many columns from here on can be gathered at once: of one width, or symbols, without nulls
- * and, if symbols, with their fields side by side. */
+ * and, if symbols or narrow, with their fields side by side. */
 static uint32_t alike(const struct qwp_run *run, const struct column *columns, uint32_t count)
 {
     const bool symbols = columns[0].def->type == QWP_TYPE_SYMBOL;
     const struct qwp_shape_column *first = field_of(run, columns[0].index);
+    const bool close = columns[0].is_narrow || symbols;
+    const uint32_t step = close ? qwp_type_field_bytes(columns[0].def->type) : 0;
     uint32_t n = 0;
     while (n < count && columns[n].bitmap == NULL && columns[n].width == columns[0].width &&
-           (!symbols || field_of(run, columns[n].index)->off == first->off + 4 * n)) {
+           columns[n].is_narrow == columns[0].is_narrow &&
+           (!close || (columns[n].def->type == columns[0].def->type &&
+                       field_of(run, columns[n].index)->off == first->off + step * n))) {
         n++;
     }
     return n;
@@ -149,7 +159,10 @@ static enum qwp_result gather_slice(struct encoding *e, struct column *columns, 
     while (i < count) {
         const bool symbols = columns[i].def->type == QWP_TYPE_SYMBOL;
         const uint32_t n = at_once(alike(slice->run, columns + i, count - i));
-        if (n > 1 && !symbols) {
+        if (columns[i].is_narrow) {
+            qwp_encode_narrow(e, columns + i, n > 1 ? n : 1, slice);
+            i += n > 1 ? n : 1;
+        } else if (n > 1 && !symbols) {
             gather_plain_many(e, columns + i, n, slice);
             i += n;
         } else if (n > 1 && gather_symbols_many(e, columns + i, n, slice)) {
@@ -168,16 +181,21 @@ static enum qwp_result gather_slice(struct encoding *e, struct column *columns, 
     return QWP_OK;
 }
 
-/* Copied values do not join behind symbols: they would have to move when the gaps are closed. */
-static bool joins(const struct column *columns, uint32_t count, uint8_t type)
+/* Columns whose size is known beforehand do not join behind ones where it is not: they would have
+ * to move when the gaps are closed. */
+static bool joins(const struct encoding *e, const struct column *columns, uint32_t count,
+                  uint8_t type)
 {
-    return type == QWP_TYPE_SYMBOL ||
-           (plain_widths[type] != 0 &&
-            (count == 0 || columns[count - 1].def->type != QWP_TYPE_SYMBOL));
+    if (!qwp_encode_groups(type)) {
+        return false;
+    }
+    const bool known = type != QWP_TYPE_SYMBOL && !qwp_encode_may_narrow(e, type);
+    return count == 0 || !known ||
+           (columns[count - 1].def->type != QWP_TYPE_SYMBOL && !columns[count - 1].is_narrow);
 }
 
-/* Symbols have their final size only once gathered, so each column starts where it could at the
- * latest; then the gaps are closed. */
+/* Symbols and narrow columns have their final size only once gathered, so each column starts where
+ * it could at the latest; then the gaps are closed. */
 enum qwp_result qwp_encode_group(struct encoding *e, uint32_t first, uint32_t *count,
                                  unsigned char **at)
 {
@@ -186,21 +204,27 @@ enum qwp_result qwp_encode_group(struct encoding *e, uint32_t first, uint32_t *c
     uint32_t n = 0;
     unsigned char *next = *at;
     while (n < GROUP_COLUMNS && first + n < block->column_count &&
-           joins(columns, n, block->columns[first + n].type)) {
+           joins(e, columns, n, block->columns[first + n].type)) {
         const struct qwp_block_column *def = &block->columns[first + n];
         columns[n].def = def;
         columns[n].index = first + n;
         columns[n].width = plain_widths[def->type];
+        columns[n].is_narrow = false;
         columns[n].at = next;
         next = begin_grouped(e, &columns[n]);
         n++;
     }
     struct slice_cursor cursor = {0};
     struct slice slice;
-    while (next_slice(block, &cursor, &slice)) {
+    while (next_slice(e, &cursor, &slice)) {
         const enum qwp_result result = gather_slice(e, columns, n, &slice);
         if (result != QWP_OK) {
             return result;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (columns[i].is_narrow) {
+            e->start[e->scratch->type_offs[first + i]] = qwp_encode_narrow_type(&columns[i]);
         }
     }
     unsigned char *end = columns[0].at;

@@ -3,6 +3,7 @@
  *   qwp_encode.c         the block, its bounds, columns in order
  *   qwp_encode_nulls.c   null flags and bitmaps, rows without the nulls
  *   qwp_encode_group.c   columns gathered together: copied values and symbols
+ *   qwp_encode_narrow.c  the compact ones of them
  *   qwp_encode_single.c  booleans, geohashes, times
  *   qwp_encode_parts.c   texts and arrays
  *   qwp_gather.c         the loops over rows */
@@ -19,8 +20,10 @@ struct column {
     uint32_t value_count;
     uint16_t field;        /* its index in the shapes of all runs; QWP_NO_FIELD: they differ */
     uint8_t width;         /* of a value that is copied as it is, else 0 */
+    bool is_narrow;        /* `width` may still grow, up to that of the declared type */
     unsigned char *start;  /* its null flag */
     unsigned char *bitmap; /* NULL: no row is null */
+    unsigned char *values; /* of a narrow column: its first value */
     unsigned char *at;     /* where the next value goes */
 };
 
@@ -29,6 +32,11 @@ struct encoding {
     const struct qwp_block *block;
     unsigned flags;
     struct qwp_encode_fault *fault;
+    unsigned char *start; /* of the block */
+    /* Of compact blocks: the one ahead has the first row of the first run only, the other all but
+     * that; its records, steering and row_count begin with the second. */
+    bool only_first_row;
+    uint32_t rows_ahead;
 };
 
 /* Returns QWP_CORRUPT. */
@@ -51,14 +59,19 @@ struct slice_cursor {
     uint32_t run_row;
 };
 
-static inline bool next_slice(const struct qwp_block *block, struct slice_cursor *cursor,
+static inline uint32_t rows_of_run(const struct encoding *e, uint32_t run)
+{
+    return e->only_first_row ? 1 : e->block->runs[run].row_count - (run == 0 ? e->rows_ahead : 0);
+}
+
+static inline bool next_slice(const struct encoding *e, struct slice_cursor *cursor,
                               struct slice *slice)
 {
-    if (cursor->run == block->run_count) {
+    if (cursor->run == e->block->run_count) {
         return false;
     }
-    const struct qwp_run *run = &block->runs[cursor->run];
-    uint32_t count = run->row_count - cursor->run_row;
+    const struct qwp_run *run = &e->block->runs[cursor->run];
+    uint32_t count = rows_of_run(e, cursor->run) - cursor->run_row;
     if (count <= QWP_ENCODE_SLICE_ROWS) {
         cursor->run++;
         cursor->run_row = 0;
@@ -113,6 +126,20 @@ bool qwp_encode_groups(uint8_t type);
 /* Encodes columns from `first` on that go together; sets *count and moves *at. */
 enum qwp_result qwp_encode_group(struct encoding *e, uint32_t first, uint32_t *count,
                                  unsigned char **at);
+
+/* Whether the block is shorter if compact, judging by a few of its rows. */
+bool qwp_encode_compact_pays(const struct encoding *e, size_t header_len);
+/* Whether the column may be sent in a narrower type than declared. */
+bool qwp_encode_may_narrow(const struct encoding *e, uint8_t type);
+/* Width to begin with. */
+uint8_t qwp_encode_narrowest(uint8_t type);
+/* Gathers a slice of narrow columns, 1..QWP_GATHER_MANY_MAX of one declared type and present width
+ * whose fields lie side by side; several have no nulls. Moves their `at`, and makes those wider
+ * whose width is not enough. */
+void qwp_encode_narrow(struct encoding *e, struct column *columns, uint32_t count,
+                       const struct slice *slice);
+/* Type of the column as it leaves. */
+uint8_t qwp_encode_narrow_type(const struct column *column);
 
 /* One column each, behind its null section; move column->at. */
 enum qwp_result qwp_encode_booleans(struct encoding *e, struct column *column);

@@ -19,9 +19,10 @@ static void gather_null_bytes(struct qwp_encoder *scratch, const struct qwp_bloc
 }
 
 /* A byte for each row of the block, 1 where the column is null. */
-static void flag_nulls(struct qwp_encoder *scratch, const struct qwp_block *block,
-                       const struct column *column, unsigned char *flags)
+static void flag_nulls(struct encoding *e, const struct column *column, unsigned char *flags)
 {
+    struct qwp_encoder *scratch = e->scratch;
+    const struct qwp_block *block = e->block;
     if (column->field != QWP_NO_FIELD) {
         /* One byte has the bits of eight columns: mostly it is still there from the one before. */
         if (scratch->null_byte_index != column->field / 8u) {
@@ -33,15 +34,15 @@ static void flag_nulls(struct qwp_encoder *scratch, const struct qwp_block *bloc
     }
     uint32_t row = 0;
     for (uint32_t r = 0; r < block->run_count; r++) {
-        const struct qwp_run *run = &block->runs[r];
-        const uint16_t field = run->field_of_column[column->index];
+        const uint32_t count = rows_of_run(e, r);
+        const uint16_t field = block->runs[r].field_of_column[column->index];
         if (field == QWP_NO_FIELD) {
-            memset(flags + row, 1, run->row_count);
+            memset(flags + row, 1, count);
         } else {
-            gather_null_bytes(scratch, block, row, run->row_count, field);
-            qwp_spread_bit(scratch->null_bytes + row, run->row_count, field % 8u, flags + row);
+            gather_null_bytes(scratch, block, row, count, field);
+            qwp_spread_bit(scratch->null_bytes + row, count, field % 8u, flags + row);
         }
-        row += run->row_count;
+        row += count;
     }
     scratch->null_byte_index = QWP_ENCODE_NO_NULL_BYTES;
 }
@@ -76,18 +77,22 @@ static bool survey_runs(const struct qwp_block *block, struct column *column)
 
 void qwp_encode_null_section(struct encoding *e, struct column *column)
 {
-    const struct qwp_block *block = e->block;
+    const uint32_t row_count = e->block->row_count;
     column->start = column->at;
-    column->value_count = block->row_count;
+    column->value_count = row_count;
     column->bitmap = NULL;
-    const bool any = survey_runs(block, column);
-    *column->at++ = any;
-    if (any) {
+    *column->at++ = 0;
+    if (!survey_runs(e->block, column)) {
+        return;
+    }
+    flag_nulls(e, column, e->scratch->bytes);
+    qwp_pack_bits(e->scratch->bytes, row_count, column->at);
+    const uint32_t nulls = count_bits(column->at, row_count);
+    if (nulls > 0) { /* or all of them are in the block ahead or behind */
+        *column->start = 1;
         column->bitmap = column->at;
-        flag_nulls(e->scratch, block, column, e->scratch->bytes);
-        qwp_pack_bits(e->scratch->bytes, block->row_count, column->bitmap);
-        column->value_count -= count_bits(column->bitmap, block->row_count);
-        column->at += (block->row_count + 7) / 8;
+        column->value_count -= nulls;
+        column->at += (row_count + 7) / 8;
     }
 }
 

@@ -102,7 +102,7 @@ enum qwp_result qwp_encode_texts(struct encoding *e, struct column *column)
     struct slice slice;
     qwp_store_u32(texts.offsets, 0);
     column->at = texts.first;
-    while (next_slice(e->block, &cursor, &slice)) {
+    while (next_slice(e, &cursor, &slice)) {
         if (field_of(slice.run, column->index) == NULL) {
             continue;
         }
@@ -152,7 +152,7 @@ enum qwp_result qwp_encode_arrays(struct encoding *e, struct column *column)
     const struct qwp_block *block = e->block;
     struct slice_cursor cursor = {0};
     struct slice slice;
-    while (next_slice(block, &cursor, &slice)) {
+    while (next_slice(e, &cursor, &slice)) {
         const struct qwp_shape_column *field = field_of(slice.run, column->index);
         if (field == NULL) {
             continue;

@@ -11,7 +11,7 @@ enum qwp_result qwp_encode_booleans(struct encoding *e, struct column *column)
     struct slice_cursor cursor = {0};
     struct slice slice;
     uint32_t done = 0;
-    while (next_slice(e->block, &cursor, &slice)) {
+    while (next_slice(e, &cursor, &slice)) {
         const struct qwp_shape_column *field = field_of(slice.run, column->index);
         if (field == NULL) {
             continue;
@@ -36,7 +36,7 @@ enum qwp_result qwp_encode_geohashes(struct encoding *e, struct column *column)
     struct slice_cursor cursor = {0};
     struct slice slice;
     column->at = qwp_varint_put(column->at, bits);
-    while (next_slice(e->block, &cursor, &slice)) {
+    while (next_slice(e, &cursor, &slice)) {
         const struct qwp_shape_column *field = field_of(slice.run, column->index);
         if (field == NULL) {
             continue;
@@ -72,7 +72,7 @@ enum qwp_result qwp_encode_times(struct encoding *e, struct column *column)
     struct slice_cursor cursor = {0};
     struct slice slice;
     uint32_t done = 0;
-    while (next_slice(e->block, &cursor, &slice)) {
+    while (next_slice(e, &cursor, &slice)) {
         const struct qwp_shape_column *field = field_of(slice.run, column->index);
         if (field != NULL) {
             const unsigned char *const *rows;
@@ -113,7 +113,7 @@ enum qwp_result qwp_encode_designated(struct encoding *e, unsigned char **at)
         const uint32_t off = block->runs[r].shape->designated_off;
         uint32_t count = 0;
         while (r < block->run_count && block->runs[r].shape->designated_off == off) {
-            count += block->runs[r++].row_count;
+            count += rows_of_run(e, r++);
         }
         qwp_gather_fixed(block->records + row, count, off, sizeof *times,
                          (unsigned char *)(times + row));

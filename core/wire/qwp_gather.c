@@ -2,6 +2,8 @@
 
 #include <stdatomic.h>
 
+#include "core/wire/qwp_wire.h"
+
 static inline uint8_t load_once_u8(const unsigned char *at)
 {
     return atomic_load_explicit((const _Atomic uint8_t *)at, memory_order_relaxed);
@@ -143,6 +145,99 @@ void qwp_gather_fixed_many(const unsigned char *const *rows, uint32_t n, const u
     default:
         gather_width_many(rows, n, offs, 32, dsts, columns);
         break;
+    }
+}
+
+/* --- fields that may be stored narrower --- */
+
+/* Bits above `width` bytes: set when v is out of the width's range. */
+INLINE uint64_t integer_excess(int64_t v, uint32_t width)
+{
+    const uint64_t offset = UINT64_C(1) << (8 * width - 1);
+    uint64_t excess = (uint64_t)v + offset;
+    if (width == 4) {
+        excess |= (uint64_t)v + offset - 1; /* the lowest INT is its null */
+    }
+    return excess;
+}
+
+INLINE uint64_t store_narrow(unsigned char *dst, const unsigned char *field, uint8_t type,
+                             uint32_t width)
+{
+    if (type == QWP_TYPE_DOUBLE) {
+        const uint64_t bits = load_once_u64(field);
+        double wide;
+        memcpy(&wide, &bits, sizeof wide);
+        const float narrow = (float)wide;
+        memcpy(dst, &narrow, sizeof narrow);
+        const double back = narrow;
+        uint64_t back_bits;
+        memcpy(&back_bits, &back, sizeof back_bits);
+        return bits ^ back_bits;
+    }
+    const int64_t v =
+        type == QWP_TYPE_LONG ? (int64_t)load_once_u64(field) : (int32_t)load_once_u32(field);
+    memcpy(dst, &v, width);
+    return integer_excess(v, width);
+}
+
+INLINE void gather_narrow(const unsigned char *const *rows, size_t n, uint32_t off, uint8_t type,
+                          uint32_t width, unsigned char *const *dsts, uint64_t *misfits,
+                          uint32_t columns)
+{
+    const uint32_t full = type == QWP_TYPE_INT ? 4 : 8;
+    unsigned char *dst[QWP_GATHER_MANY_MAX];
+    uint64_t excess[QWP_GATHER_MANY_MAX] = {0};
+    UNROLL
+    for (uint32_t c = 0; c < columns; c++) {
+        dst[c] = dsts[c];
+    }
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char *fields = rows[i] + off;
+        UNROLL
+        for (uint32_t c = 0; c < columns; c++) {
+            excess[c] |= store_narrow(dst[c] + i * width, fields + c * full, type, width);
+        }
+    }
+    UNROLL
+    for (uint32_t c = 0; c < columns; c++) {
+        misfits[c] = type == QWP_TYPE_DOUBLE ? excess[c] : excess[c] >> 8 * width;
+    }
+}
+
+INLINE void gather_narrow_columns(const unsigned char *const *rows, uint32_t n, uint32_t off,
+                                  uint8_t type, uint32_t width, unsigned char *const *dsts,
+                                  uint64_t *misfits, uint32_t columns)
+{
+    if (columns == 4) {
+        gather_narrow(rows, n, off, type, width, dsts, misfits, 4);
+    } else if (columns == 3) {
+        gather_narrow(rows, n, off, type, width, dsts, misfits, 3);
+    } else if (columns == 2) {
+        gather_narrow(rows, n, off, type, width, dsts, misfits, 2);
+    } else {
+        gather_narrow(rows, n, off, type, width, dsts, misfits, 1);
+    }
+}
+
+void qwp_gather_narrow(const unsigned char *const *rows, uint32_t n, uint32_t off, uint8_t type,
+                       uint32_t width, unsigned char *const *dsts, uint64_t *misfits,
+                       uint32_t columns)
+{
+    if (type == QWP_TYPE_DOUBLE) {
+        gather_narrow_columns(rows, n, off, QWP_TYPE_DOUBLE, 4, dsts, misfits, columns);
+    } else if (type == QWP_TYPE_INT) {
+        if (width == 1) {
+            gather_narrow_columns(rows, n, off, QWP_TYPE_INT, 1, dsts, misfits, columns);
+        } else {
+            gather_narrow_columns(rows, n, off, QWP_TYPE_INT, 2, dsts, misfits, columns);
+        }
+    } else if (width == 1) {
+        gather_narrow_columns(rows, n, off, QWP_TYPE_LONG, 1, dsts, misfits, columns);
+    } else if (width == 2) {
+        gather_narrow_columns(rows, n, off, QWP_TYPE_LONG, 2, dsts, misfits, columns);
+    } else {
+        gather_narrow_columns(rows, n, off, QWP_TYPE_LONG, 4, dsts, misfits, columns);
     }
 }
 

@@ -28,6 +28,13 @@ void qwp_gather_fixed(const unsigned char *const *rows, uint32_t n, uint32_t off
 void qwp_gather_fixed_many(const unsigned char *const *rows, uint32_t n, const uint32_t *offs,
                            uint32_t width, unsigned char *const *dsts, uint32_t columns);
 
+/* LONG, INT or DOUBLE fields (`type`) of 1..QWP_GATHER_MANY_MAX columns, side by side from `off`
+ * on, stored in `width` bytes: less than their own, 4 for doubles. misfits[] is not 0 if a value
+ * does not fit, or would be the null of the narrow type; what was stored is then of no use. */
+void qwp_gather_narrow(const unsigned char *const *rows, uint32_t n, uint32_t off, uint8_t type,
+                       uint32_t width, unsigned char *const *dsts, uint64_t *misfits,
+                       uint32_t columns);
+
 enum { QWP_GATHER_SYMBOL_SLACK = 4 }; /* the symbol kernels may write this far beyond an end */
 
 /* Symbol indexes below `count`, replaced by their codes, of 1..QWP_GATHER_MANY_MAX columns whose

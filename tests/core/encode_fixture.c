@@ -200,18 +200,21 @@ void fixture_build(struct fixture *f)
     }
     f->block.records = (const unsigned char *const *)f->records;
     f->block.steering = (const uint64_t *const *)f->steering;
-    f->bound =
-        qwp_block_bound(qwp_block_header_bound(f->block.table, f->columns, f->block.column_count),
-                        f->block.column_count, value_bytes, f->block.row_count, var_bytes);
-    f->dst = malloc(f->bound);
-    ck_assert_ptr_nonnull(f->dst);
+    const uint32_t columns = f->block.column_count;
+    const size_t header = qwp_block_header_bound(f->block.table, f->columns, columns);
+    f->bound = qwp_block_bound(header, columns, value_bytes, f->block.row_count, var_bytes);
+    f->compact_bound = qwp_block_compact_bound(f->bound, header, columns);
 }
 
 enum qwp_result fixture_encode(struct fixture *f, unsigned flags, struct qwp_encoded *done)
 {
+    const size_t bound = (flags & QWP_ENCODE_COMPACT) != 0 ? f->compact_bound : f->bound;
+    free(f->dst);
+    f->dst = malloc(bound);
+    ck_assert_ptr_nonnull(f->dst);
     const enum qwp_result result = qwp_block_encode(f->encoder, &f->block, flags, f->dst, done);
     if (result == QWP_OK) {
-        ck_assert_uint_le(done->len, f->bound);
+        ck_assert_uint_le(done->len, bound);
     }
     return result;
 }

@@ -39,9 +39,10 @@ struct fixture {
     uint32_t *record_bytes;
     uint64_t **steering;
     struct qwp_block block; /* ready after fixture_build() */
-    size_t bound;
+    size_t bound;           /* of one block */
+    size_t compact_bound;   /* of two */
     struct qwp_encoder *encoder;
-    unsigned char *dst; /* exactly `bound` bytes */
+    unsigned char *dst;
 };
 
 /* Starts a block; columns are copied, names borrowed. */
@@ -55,9 +56,10 @@ struct fixture_run *fixture_add_run(struct fixture *f, const bool *present, uint
 struct fixture_cell *fixture_cell(struct fixture *f, struct fixture_run *run, uint32_t row,
                                   uint32_t column);
 void fixture_set_part(struct fixture_cell *cell, const void *bytes, uint32_t len);
-/* Records, steering, block and a destination of exactly the bound. */
+/* Records, steering, block and a destination of exactly the bound, that of compact blocks included.
+ */
 void fixture_build(struct fixture *f);
-/* qwp_block_encode() into f->dst. */
+/* qwp_block_encode() into f->dst, which then has exactly the bound. */
 enum qwp_result fixture_encode(struct fixture *f, unsigned flags, struct qwp_encoded *done);
 void fixture_free(struct fixture *f);
 

@@ -51,24 +51,22 @@ void random_decoder_init(struct qwp_decoder *decoder)
     free(bytes);
 }
 
-void decode_block(struct qwp_decoder *decoder, const struct fixture *f, unsigned flags, size_t len,
-                  struct qwp_table_block *block, unsigned char **message)
+unsigned char *decode_encoded(struct qwp_decoder *decoder, const struct fixture *f, unsigned flags,
+                              const struct qwp_encoded *done, struct qwp_message *message)
 {
-    unsigned char *bytes = malloc(QWP_HEADER_BYTES + 8 + len);
+    unsigned char *bytes = malloc(QWP_HEADER_BYTES + 8 + done->len);
     ck_assert_ptr_nonnull(bytes);
     unsigned char *at = qwp_message_begin(
         bytes, QWP_FLAG_DELTA_DICT | ((flags & QWP_ENCODE_GORILLA) != 0 ? QWP_FLAG_GORILLA : 0));
     at = qwp_delta_put(at, RANDOM_SYMBOLS, 0, symbol_text, NULL);
-    memcpy(at, f->dst, len);
-    const size_t message_len = (size_t)(at - bytes) + len;
-    qwp_message_finish(bytes, 1, message_len);
-    struct qwp_message decoded;
+    memcpy(at, f->dst, done->len);
+    const size_t message_len = (size_t)(at - bytes) + done->len;
+    qwp_message_finish(bytes, (uint16_t)done->table_count, message_len);
     struct qwp_error err;
-    ck_assert_msg(qwp_decode_message(decoder, bytes, message_len, &decoded, &err) == QWP_OK, "%s",
+    ck_assert_msg(qwp_decode_message(decoder, bytes, message_len, message, &err) == QWP_OK, "%s",
                   err.text);
-    ck_assert_uint_eq(decoded.block_count, 1);
-    qwp_block_open(decoder, &decoded, 0, block);
-    *message = bytes;
+    ck_assert_uint_eq(message->block_count, done->table_count);
+    return bytes;
 }
 
 /* --- values --- */
@@ -202,8 +200,54 @@ static int64_t clock_next(struct clock *clock, uint64_t *state)
     return (int64_t)clock->time;
 }
 
+static const int64_t telling_integers[] = {
+    /* fits a BYTE */ 0,
+    1,
+    -1,
+    99,
+    127,
+    -128,
+    /* a SHORT */ 128,
+    -129,
+    32767,
+    -32768,
+    /* an INT */ 32768,
+    -32769,
+    INT32_MAX,
+    INT32_MIN + 1,
+    /* a LONG */ INT32_MIN,
+    INT64_C(1) << 31,
+    INT64_MAX,
+    INT64_MIN,
+};
+
+/* Mostly as small as `size` says (0..3, 4: anything), now and then the next larger. */
+static int64_t random_integer(uint32_t size, uint64_t *state)
+{
+    static const uint32_t counts[] = {6, 10, 14, 18};
+    if (size > 3) {
+        return (int64_t)random_u64(state);
+    }
+    if (size < 3 && random_below(state, 200) == 0) {
+        size++;
+    }
+    return telling_integers[random_below(state, counts[size])];
+}
+
+static double random_double(uint32_t size, uint64_t *state)
+{
+    static const double telling[] = {0, -0.0, 0.25, -1024.5, 65504, 1e300 * 1e10};
+    const uint64_t any = random_u64(state);
+    double v;
+    if (size > 1 || random_below(state, 300) == 0) {
+        memcpy(&v, &any, sizeof v);
+        return v;
+    }
+    return telling[random_below(state, COUNT_OF(telling))];
+}
+
 static void random_cell(const struct qwp_block_column *column, struct fixture_cell *cell,
-                        struct clock *clock, uint64_t *state)
+                        struct clock *clock, uint32_t size, uint64_t *state)
 {
     for (uint32_t i = 0; i < sizeof cell->fixed; i += 8) {
         qwp_store_u64(cell->fixed + i, random_u64(state));
@@ -212,6 +256,15 @@ static void random_cell(const struct qwp_block_column *column, struct fixture_ce
     case QWP_TYPE_BOOLEAN:
         cell->fixed[0] &= 1;
         break;
+    case QWP_TYPE_INT:
+    case QWP_TYPE_LONG:
+        qwp_store_i64(cell->fixed, random_integer(size, state));
+        break;
+    case QWP_TYPE_DOUBLE: {
+        const double v = random_double(size, state);
+        memcpy(cell->fixed, &v, sizeof v);
+        break;
+    }
     case QWP_TYPE_TIMESTAMP:
     case QWP_TYPE_TIMESTAMP_NANOS:
         qwp_store_i64(cell->fixed, clock_next(clock, state));
@@ -322,9 +375,10 @@ static void random_run(struct fixture *f, uint32_t row_count, bool whole, struct
     for (uint32_t c = 0; c < f->block.column_count; c++) {
         const uint32_t null_kind = nulls ? random_below(state, 9) : 9;
         struct clock clock = random_clock(state);
+        const uint32_t size = random_below(state, 5);
         for (uint32_t row = 0; present[c] && row < row_count; row++) {
             struct fixture_cell *cell = fixture_cell(f, run, row, c);
-            random_cell(&f->columns[c], cell, &clock, state);
+            random_cell(&f->columns[c], cell, &clock, size, state);
             if (f->columns[c].type == QWP_TYPE_SYMBOL) {
                 random_symbol(cell, ids, id_count, symbol_text, state);
             }
@@ -391,9 +445,11 @@ static void check_value(const struct qwp_block_column *column, const struct fixt
     case QWP_TYPE_FLOAT:
         ck_assert_mem_eq(&value->f32, cell->fixed, 4);
         break;
-    case QWP_TYPE_DOUBLE:
-        ck_assert_mem_eq(&value->f64, cell->fixed, 8);
+    case QWP_TYPE_DOUBLE: {
+        const double wide = value->type == QWP_TYPE_FLOAT ? (double)value->f32 : value->f64;
+        ck_assert_mem_eq(&wide, cell->fixed, 8);
         break;
+    }
     case QWP_TYPE_SYMBOL:
         ck_assert_uint_eq(value->symbol.id, cell->symbol_id);
         break;
@@ -434,64 +490,140 @@ static void check_value(const struct qwp_block_column *column, const struct fixt
     }
 }
 
+/* The narrowest width that one value may have on the wire. */
+static uint32_t least_width(uint8_t type, const unsigned char *fixed)
+{
+    if (type == QWP_TYPE_DOUBLE) {
+        double wide;
+        memcpy(&wide, fixed, sizeof wide);
+        const double back = (double)(float)wide;
+        return memcmp(&wide, &back, sizeof wide) == 0 ? 4 : 8;
+    }
+    const int64_t v = sign_extended(fixed, qwp_type_field_bytes(type));
+    if (type == QWP_TYPE_INT && v == INT32_MIN) {
+        return 4;
+    }
+    return v >= INT8_MIN && v <= INT8_MAX     ? 1
+           : v >= INT16_MIN && v <= INT16_MAX ? 2
+           : v > INT32_MIN && v <= INT32_MAX  ? 4
+                                              : 8;
+}
+
+struct rows {
+    uint32_t first;
+    uint32_t count;
+};
+
+/* Cell of a row of the block; NULL if its run has no such column. */
+static const struct fixture_cell *cell_at(const struct fixture *f, uint32_t row, uint32_t column)
+{
+    const struct fixture_run *run = f->runs;
+    while (row >= run->row_count) {
+        row -= run->row_count;
+        run++;
+    }
+    const uint16_t field = run->field_of_column[column];
+    return field == QWP_NO_FIELD ? NULL
+                                 : &run->cells[(size_t)row * run->shape->column_count + field];
+}
+
+static uint8_t expected_type(const struct fixture *f, uint32_t column, struct rows rows,
+                             unsigned flags)
+{
+    const uint8_t type = f->columns[column].type;
+    uint32_t width = type == QWP_TYPE_DOUBLE ? 4 : 1;
+    if (!((type == QWP_TYPE_LONG && (flags & QWP_ENCODE_COMPACT_LONG) != 0) ||
+          (type == QWP_TYPE_INT && (flags & QWP_ENCODE_COMPACT_INT) != 0) ||
+          (type == QWP_TYPE_DOUBLE && (flags & QWP_ENCODE_COMPACT_DOUBLE) != 0))) {
+        return type;
+    }
+    for (uint32_t row = rows.first; row < rows.first + rows.count; row++) {
+        const struct fixture_cell *cell = cell_at(f, row, column);
+        if (cell != NULL && !cell->is_null) {
+            const uint32_t least = least_width(type, cell->fixed);
+            width = least > width ? least : width;
+        }
+    }
+    static const uint8_t integers[] = {
+        [1] = QWP_TYPE_BYTE, [2] = QWP_TYPE_SHORT, [4] = QWP_TYPE_INT, [8] = QWP_TYPE_LONG};
+    return type == QWP_TYPE_DOUBLE ? (width == 4 ? QWP_TYPE_FLOAT : QWP_TYPE_DOUBLE)
+                                   : integers[width];
+}
+
 static void check_column(const struct fixture *f, const struct qwp_decoder *decoder,
-                         const struct qwp_column *column, uint32_t index)
+                         const struct qwp_column *column, uint32_t index, struct rows rows)
 {
     struct qwp_cursor cursor;
     struct qwp_value value;
+    uint32_t nulls = 0;
     qwp_cursor_init(&cursor, decoder, column);
-    for (uint32_t r = 0; r < f->block.run_count; r++) {
-        const struct fixture_run *run = &f->runs[r];
-        const uint16_t field = run->field_of_column[index];
-        for (uint32_t row = 0; row < run->row_count; row++) {
-            ck_assert(qwp_cursor_next(&cursor, &value));
-            const struct fixture_cell *cell =
-                field == QWP_NO_FIELD ? NULL
-                                      : &run->cells[(size_t)row * run->shape->column_count + field];
-            ck_assert_int_eq(value.null, cell == NULL || cell->is_null);
-            if (!value.null) {
-                check_value(&f->columns[index], cell, &value);
-            }
+    for (uint32_t row = rows.first; row < rows.first + rows.count; row++) {
+        ck_assert(qwp_cursor_next(&cursor, &value));
+        const struct fixture_cell *cell = cell_at(f, row, index);
+        ck_assert_int_eq(value.null, cell == NULL || cell->is_null);
+        nulls += value.null;
+        if (!value.null) {
+            check_value(&f->columns[index], cell, &value);
         }
     }
     ck_assert(!qwp_cursor_next(&cursor, &value));
+    ck_assert_int_eq(column->bitmap != NULL, nulls > 0);
 }
 
 static void check_times(const struct fixture *f, const struct qwp_decoder *decoder,
-                        const struct qwp_column *column)
+                        const struct qwp_column *column, struct rows rows)
 {
     struct qwp_cursor cursor;
     struct qwp_value value;
+    uint32_t row = 0;
     qwp_cursor_init(&cursor, decoder, column);
     for (uint32_t r = 0; r < f->block.run_count; r++) {
-        for (uint32_t row = 0; row < f->runs[r].row_count; row++) {
-            ck_assert(qwp_cursor_next(&cursor, &value));
-            ck_assert(!value.null);
-            ck_assert_int_eq(value.i64, f->runs[r].times[row]);
+        for (uint32_t i = 0; i < f->runs[r].row_count; i++, row++) {
+            if (row >= rows.first && row < rows.first + rows.count) {
+                ck_assert(qwp_cursor_next(&cursor, &value));
+                ck_assert(!value.null);
+                ck_assert_int_eq(value.i64, f->runs[r].times[i]);
+            }
         }
     }
 }
 
-void check_decoded(const struct fixture *f, const struct qwp_decoder *decoder,
-                   const struct qwp_table_block *block)
+static void check_block(const struct fixture *f, const struct qwp_decoder *decoder,
+                        const struct qwp_table_block *block, unsigned flags, struct rows rows)
 {
     const bool designated = f->block.designated_type != QWP_TYPE_NONE;
-    ck_assert_uint_eq(block->row_count, f->block.row_count);
+    ck_assert_uint_eq(block->row_count, rows.count);
     ck_assert_uint_eq(block->column_count, f->block.column_count + designated);
     for (uint32_t c = 0; c < f->block.column_count; c++) {
         const struct qwp_column *column = &block->columns[c];
-        ck_assert_uint_eq(column->type, f->columns[c].type);
+        ck_assert_uint_eq(column->type, expected_type(f, c, rows, flags));
         ck_assert_uint_eq(column->name.len, f->columns[c].name.len);
         ck_assert_mem_eq(column->name.text, f->columns[c].name.text, column->name.len);
         ck_assert_uint_eq(column->parameter, f->columns[c].parameter);
-        check_column(f, decoder, column, c);
-        ck_assert(column->bitmap == NULL || column->value_count < column->row_count);
+        check_column(f, decoder, column, c, rows);
     }
     if (designated) {
         ck_assert_ptr_eq(block->designated, &block->columns[f->block.column_count]);
         ck_assert_uint_eq(block->designated->type, f->block.designated_type);
-        check_times(f, decoder, block->designated);
+        check_times(f, decoder, block->designated, rows);
     } else {
         ck_assert_ptr_null(block->designated);
     }
+}
+
+void check_decoded(const struct fixture *f, struct qwp_decoder *decoder, unsigned flags,
+                   const struct qwp_message *message)
+{
+    struct qwp_table_block block;
+    const uint32_t rows = f->block.row_count;
+    qwp_block_open(decoder, message, 0, &block);
+    if (message->block_count == 1) {
+        check_block(f, decoder, &block, 0, (struct rows){0, rows});
+        return;
+    }
+    /* The one ahead has the declared types. */
+    ck_assert_uint_ne(flags & QWP_ENCODE_COMPACT, 0);
+    check_block(f, decoder, &block, 0, (struct rows){0, 1});
+    qwp_block_open(decoder, message, 1, &block);
+    check_block(f, decoder, &block, flags, (struct rows){1, rows - 1});
 }

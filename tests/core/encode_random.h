@@ -18,11 +18,12 @@ void random_fixture(struct fixture *f, uint64_t *state);
 
 /* A decoder whose dictionary holds RANDOM_SYMBOLS symbols. */
 void random_decoder_init(struct qwp_decoder *decoder);
-/* Frames the block in f->dst as a message and decodes it; `block` is then open. */
-void decode_block(struct qwp_decoder *decoder, const struct fixture *f, unsigned flags, size_t len,
-                  struct qwp_table_block *block, unsigned char **message);
-/* Asserts that every value of every row is the fixture's. */
-void check_decoded(const struct fixture *f, const struct qwp_decoder *decoder,
-                   const struct qwp_table_block *block);
+/* Frames what is in f->dst as a message and decodes it; returns its bytes, to be freed when done.
+ */
+unsigned char *decode_encoded(struct qwp_decoder *decoder, const struct fixture *f, unsigned flags,
+                              const struct qwp_encoded *done, struct qwp_message *message);
+/* Asserts that every value of every row is the fixture's, in the type it ought to have. */
+void check_decoded(const struct fixture *f, struct qwp_decoder *decoder, unsigned flags,
+                   const struct qwp_message *message);
 
 #endif

@@ -212,6 +212,72 @@ START_TEST(symbol_code_is_the_varint)
 }
 END_TEST
 
+/* --- compact columns --- */
+
+/* Encodes `rows` rows of one LONG, all 5 but for `odd` in the last row; returns the type it has in
+ * the last block, whose values end the message. */
+static uint8_t compact_type(uint32_t rows, int64_t odd, unsigned flags, struct qwp_encoded *done)
+{
+    const struct qwp_block_column column = {NAME("v"), QWP_TYPE_LONG, 0};
+    struct fixture f;
+    fixture_init(&f, "t", &column, 1, QWP_TYPE_NONE);
+    struct fixture_run *run = fixture_add_run(&f, NULL, rows, NULL, 0);
+    for (uint32_t row = 0; row < rows; row++) {
+        set_i64(fixture_cell(&f, run, row, 0), row + 1 == rows ? odd : 5);
+    }
+    fixture_build(&f);
+    ck_assert_int_eq(fixture_encode(&f, flags, done), QWP_OK);
+    /* Each block: "t", rows (one byte below 128), columns, "v", type, null flag, values. */
+    const size_t ahead = done->table_count == 2 ? 2 + 1 + 1 + 2 + 1 + 1 + 8 : 0;
+    ck_assert(done->table_count == 1 || f.dst[6] == QWP_TYPE_LONG);
+    const uint8_t type = f.dst[ahead + 6];
+    const uint32_t values = done->table_count == 2 ? rows - 1 : rows;
+    ck_assert_uint_eq(done->len, ahead + 8 + values * qwp_type_field_bytes(type));
+    fixture_free(&f);
+    return type;
+}
+
+START_TEST(compact_long_takes_narrowest_type_without_its_null)
+{
+    static const struct {
+        int64_t odd;
+        uint8_t type;
+    } cases[] = {
+        {5, QWP_TYPE_BYTE},
+        {127, QWP_TYPE_BYTE},
+        {-128, QWP_TYPE_BYTE},
+        {128, QWP_TYPE_SHORT},
+        {-129, QWP_TYPE_SHORT},
+        {-32768, QWP_TYPE_SHORT},
+        {32768, QWP_TYPE_INT},
+        {INT32_MAX, QWP_TYPE_INT},
+        {-INT32_MAX, QWP_TYPE_INT},
+        {INT32_MIN, QWP_TYPE_LONG}, /* the null of INT */
+        {INT64_C(1) << 31, QWP_TYPE_LONG},
+        {INT64_MAX, QWP_TYPE_LONG},
+        {INT64_MIN, QWP_TYPE_LONG},
+    };
+    struct qwp_encoded done;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const uint8_t type = compact_type(100, cases[i].odd, QWP_ENCODE_COMPACT, &done);
+        ck_assert_int_eq(type, cases[i].type);
+        ck_assert_uint_eq(done.table_count, 2);
+    }
+}
+END_TEST
+
+START_TEST(compact_that_does_not_pay_is_left)
+{
+    struct qwp_encoded done;
+    ck_assert_int_eq(compact_type(1, 5, QWP_ENCODE_COMPACT, &done), QWP_TYPE_LONG);
+    ck_assert_uint_eq(done.table_count, 1);
+    ck_assert_int_eq(compact_type(2, 5, QWP_ENCODE_COMPACT, &done), QWP_TYPE_LONG);
+    ck_assert_int_eq(compact_type(100, 5, QWP_ENCODE_GORILLA, &done), QWP_TYPE_LONG);
+    ck_assert_int_eq(compact_type(100, 5, QWP_ENCODE_COMPACT_INT, &done), QWP_TYPE_LONG);
+    ck_assert_uint_eq(done.table_count, 1);
+}
+END_TEST
+
 /* --- faults --- */
 
 struct bad_value {
@@ -282,12 +348,15 @@ static void expect_fault(const struct bad_value *bad, uint32_t bad_row, bool nul
         }
     }
     fixture_build(&f);
-    struct qwp_encoded done;
-    ck_assert_int_eq(fixture_encode(&f, QWP_ENCODE_GORILLA, &done), QWP_CORRUPT);
-    ck_assert_uint_eq(done.fault.row, bad_row);
-    ck_assert_uint_eq(done.fault.column, 1);
-    ck_assert_msg(strstr(done.fault.what, bad->what) != NULL, "'%s' does not say '%s'",
-                  done.fault.what, bad->what);
+    static const unsigned flag_sets[] = {QWP_ENCODE_GORILLA, QWP_ENCODE_COMPACT};
+    for (size_t i = 0; i < sizeof flag_sets / sizeof flag_sets[0]; i++) {
+        struct qwp_encoded done;
+        ck_assert_int_eq(fixture_encode(&f, flag_sets[i], &done), QWP_CORRUPT);
+        ck_assert_uint_eq(done.fault.row, bad_row);
+        ck_assert_uint_eq(done.fault.column, 1);
+        ck_assert_msg(strstr(done.fault.what, bad->what) != NULL, "'%s' does not say '%s'",
+                      done.fault.what, bad->what);
+    }
     fixture_free(&f);
 }
 
@@ -362,6 +431,8 @@ int main(void)
     tcase_add_test(tcase, gorilla_buckets_give_hand_computed_bits);
     tcase_add_test(tcase, encode_nulls_equal_hand_computed_bytes);
     tcase_add_test(tcase, symbol_code_is_the_varint);
+    tcase_add_test(tcase, compact_long_takes_narrowest_type_without_its_null);
+    tcase_add_test(tcase, compact_that_does_not_pay_is_left);
     tcase_add_test(tcase, encode_bad_value_names_row_and_column);
     tcase_add_test(tcase, encode_bad_value_of_a_null_is_ignored);
     tcase_add_test(tcase, encode_designated_out_of_range_is_refused);

@@ -41,6 +41,10 @@ static void expect_ok(enum qwp_result result, const struct qwp_encoded *done, ui
 
 START_TEST(encode_then_decode_gives_rows_back)
 {
+    static const unsigned flag_sets[] = {0, QWP_ENCODE_GORILLA,
+                                         QWP_ENCODE_GORILLA | QWP_ENCODE_COMPACT_LONG,
+                                         QWP_ENCODE_GORILLA | QWP_ENCODE_COMPACT};
+    uint32_t compact = 0;
     struct qwp_decoder decoder;
     random_decoder_init(&decoder);
     const uint64_t seed = first_seed();
@@ -48,18 +52,19 @@ START_TEST(encode_then_decode_gives_rows_back)
         uint64_t state = seed + round;
         struct fixture f;
         random_fixture(&f, &state);
-        for (unsigned flags = 0; flags <= QWP_ENCODE_GORILLA; flags++) {
+        for (size_t i = 0; i < sizeof flag_sets / sizeof flag_sets[0]; i++) {
             struct qwp_encoded done;
-            expect_ok(fixture_encode(&f, flags, &done), &done, seed + round);
-            ck_assert_uint_eq(done.table_count, 1);
-            struct qwp_table_block block;
-            unsigned char *message;
-            decode_block(&decoder, &f, flags, done.len, &block, &message);
-            check_decoded(&f, &decoder, &block);
-            free(message);
+            expect_ok(fixture_encode(&f, flag_sets[i], &done), &done, seed + round);
+            struct qwp_message decoded;
+            unsigned char *bytes = decode_encoded(&decoder, &f, flag_sets[i], &done, &decoded);
+            check_decoded(&f, &decoder, flag_sets[i], &decoded);
+            free(bytes);
+            compact += done.table_count == 2;
         }
         fixture_free(&f);
     }
+    printf("%u blocks were compact\n", compact);
+    ck_assert_uint_gt(compact, 0);
     qwp_decoder_fini(&decoder);
 }
 END_TEST
@@ -72,10 +77,11 @@ static void flip_somewhere(struct fixture *f, uint64_t *state)
 }
 
 /* Encodes and, when that says QWP_OK, decodes; whether it did. */
-static bool encode_and_decode(struct fixture *f, struct qwp_decoder *decoder)
+static bool encode_and_decode(struct fixture *f, struct qwp_decoder *decoder, bool compact)
 {
     struct qwp_encoded done = {.fault = {UINT32_MAX, UINT32_MAX, NULL}};
-    const enum qwp_result result = fixture_encode(f, QWP_ENCODE_GORILLA, &done);
+    const unsigned flags = QWP_ENCODE_GORILLA | (compact ? QWP_ENCODE_COMPACT : 0);
+    const enum qwp_result result = fixture_encode(f, flags, &done);
     if (result != QWP_OK) {
         ck_assert_int_eq(result, QWP_CORRUPT);
         ck_assert_uint_lt(done.fault.row, f->block.row_count);
@@ -83,10 +89,8 @@ static bool encode_and_decode(struct fixture *f, struct qwp_decoder *decoder)
         ck_assert_ptr_nonnull(done.fault.what);
         return false;
     }
-    struct qwp_table_block block;
-    unsigned char *message;
-    decode_block(decoder, f, QWP_ENCODE_GORILLA, done.len, &block, &message);
-    free(message);
+    struct qwp_message decoded;
+    free(decode_encoded(decoder, f, flags, &done, &decoded));
     return true;
 }
 
@@ -103,7 +107,7 @@ START_TEST(encode_of_flipped_records_is_refused_or_decodes)
         random_fixture(&f, &state);
         for (uint32_t i = 0; i < MUTATIONS; i++) {
             flip_somewhere(&f, &state);
-            if (encode_and_decode(&f, &decoder)) {
+            if (encode_and_decode(&f, &decoder, i % 2 == 0)) {
                 good++;
             } else {
                 refused++;
@@ -161,7 +165,7 @@ START_TEST(encode_while_records_change_is_refused_or_decodes)
         pthread_t thread;
         ck_assert_int_eq(pthread_create(&thread, NULL, scribble, &scribbler), 0);
         for (uint32_t i = 0; i < SCRIBBLES; i++) {
-            if (encode_and_decode(&f, &decoder)) {
+            if (encode_and_decode(&f, &decoder, i % 2 == 0)) {
                 good++;
             } else {
                 refused++;
