@@ -6,9 +6,9 @@
  * Trust: records may change while we read. Each value is loaded once - by an atomic load where it
  *        is judged in a register, so that the compiler cannot load it again - and what is judged is
  *        what is stored.
- * Speed: instructions count, not loads: records are in the first-level cache. So neighbouring
- *        columns share the load of a row's address, and no store is narrower than it must be.
- *        [a long: 3.3 ns alone in a naive loop, 0.5 four by four]
+ * Speed: instructions count, not loads: records are in the first- or second-level cache. So
+ *        neighbouring columns share the load of a row's address, and longs leave two by two.
+ *        [perf bench_encode: a long 1.05 ns in a plain loop, 0.73 alone, 0.65 among ten]
  * Returned index: of the first row whose value fails its check; n when there is none. */
 #ifndef QWP_GATHER_H
 #define QWP_GATHER_H
