@@ -188,6 +188,7 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
         .frame_rows_max = d->conf->flush_rows_max != 0 ? d->conf->flush_rows_max : UINT64_MAX,
         .batch_bytes = options->batch_bytes_max,
         .segment_bytes = d->conf->sf_segment_bytes,
+        .encode_flags = QWP_ENCODE_GORILLA | (options->compact ? QWP_ENCODE_COMPACT : 0u),
         .producers_max = (uint32_t)options->producers_max,
         .tables_max = TABLES_MAX,
         .ring_limits = {.data_bytes_max = options->ring_bytes_max,

@@ -16,6 +16,7 @@ enum {
 
 struct qwp_framer {
     struct qwp_dict *dict;
+    unsigned encode_flags;
 
     struct qwp_row_index index;
     struct qwp_table *open_tables;
@@ -46,7 +47,7 @@ struct qwp_framer {
 };
 
 enum qwp_result qwp_framer_create(struct qwp_framer **out, struct qwp_dict *dict,
-                                  struct qwp_error *err)
+                                  unsigned encode_flags, struct qwp_error *err)
 {
     struct qwp_framer *framer = calloc(1, sizeof *framer);
     if (framer == NULL || qwp_row_index_init(&framer->index, dict) != QWP_OK) {
@@ -54,6 +55,7 @@ enum qwp_result qwp_framer_create(struct qwp_framer **out, struct qwp_dict *dict
         return qwp_fail(err, QWP_NOMEM, 0, "no memory for the row index");
     }
     framer->dict = dict;
+    framer->encode_flags = encode_flags;
     *out = framer;
     return QWP_OK;
 }
@@ -306,10 +308,15 @@ static bool block_fill(struct qwp_framer *framer, struct qwp_table *table, struc
     return true;
 }
 
-static size_t table_bound(const struct qwp_table *table)
+/* Of the table's open block. */
+static size_t table_bound(const struct qwp_framer *framer, const struct qwp_table *table)
 {
-    return table->open_header_bound + (size_t)table->open_columns * ((table->open_count + 7) / 8) +
-           table->open_value_bytes;
+    const size_t bound = table->open_header_bound +
+                         (size_t)table->open_columns * ((table->open_count + 7) / 8) +
+                         table->open_value_bytes;
+    return (framer->encode_flags & QWP_ENCODE_COMPACT) != 0
+               ? qwp_block_compact_bound(bound, table->open_header_bound, table->open_columns)
+               : bound;
 }
 
 /* Encodes the open block of the table behind the frame. The table stays in the list of open ones.
@@ -330,13 +337,13 @@ static enum qwp_result block_flush(struct qwp_framer *framer, struct qwp_table *
     if (!block_fill(framer, table, &block)) {
         return qwp_fail(&fault->error, QWP_NOMEM, 0, "no memory to lay out a block");
     }
-    const size_t bound = table_bound(table);
+    const size_t bound = table_bound(framer, table);
     QWP_ASSERT(framer->len + bound <= framer->room);
     if (framer->len + bound > framer->touched) {
         framer->touched = framer->len + bound;
     }
     struct qwp_encoded done;
-    const enum qwp_result result = qwp_block_encode(&framer->encoder, &block, QWP_ENCODE_GORILLA,
+    const enum qwp_result result = qwp_block_encode(&framer->encoder, &block, framer->encode_flags,
                                                     framer->frame + framer->len, &done);
     if (result != QWP_OK) {
         const struct qwp_encode_fault bad = done.fault;
@@ -378,7 +385,8 @@ static enum qwp_result flush_all(struct qwp_framer *framer, struct qwp_framer_fa
 
 /* Upper bound of what the row adds to the frame, given what is open and the unit's rows before it.
  */
-static size_t row_cost(const struct qwp_row *row, uint64_t unit_stamp)
+static size_t row_cost(const struct qwp_framer *framer, const struct qwp_row *row,
+                       uint64_t unit_stamp)
 {
     struct qwp_known_shape *known = row->known;
     struct qwp_table *table = known->table;
@@ -392,7 +400,10 @@ static size_t row_cost(const struct qwp_row *row, uint64_t unit_stamp)
         return values;
     }
     /* A new block, or new columns for the rows that are in the open one. */
-    return values + known->header_bound + columns * (QWP_GATHER_ROWS_MAX / 8);
+    const size_t bound = values + known->header_bound + columns * (QWP_GATHER_ROWS_MAX / 8);
+    return (framer->encode_flags & QWP_ENCODE_COMPACT) != 0
+               ? qwp_block_compact_bound(bound, known->header_bound, known->shape->column_count)
+               : bound;
 }
 
 static void block_open(struct qwp_framer *framer, struct qwp_table *table,
@@ -446,7 +457,7 @@ static enum qwp_result row_link(struct qwp_framer *framer, uint32_t index,
             return result;
         }
     }
-    const size_t before = table->open_count > 0 ? table_bound(table) : 0;
+    const size_t before = table->open_count > 0 ? table_bound(framer, table) : 0;
     if (table->open_count == 0) {
         block_open(framer, table, known);
         table->open_first = index;
@@ -459,7 +470,7 @@ static enum qwp_result row_link(struct qwp_framer *framer, uint32_t index,
     table->open_last = index;
     table->open_count++;
     table->open_value_bytes += known->value_bytes + row->part_bytes;
-    framer->open_bound += table_bound(table) - before;
+    framer->open_bound += table_bound(framer, table) - before;
     return QWP_OK;
 }
 
@@ -469,7 +480,7 @@ static bool unit_fits(struct qwp_framer *framer, uint32_t first, struct qwp_fram
     const uint64_t unit_stamp = ++framer->stamp;
     size_t cost = 0;
     for (uint32_t i = first; i < framer->index.count; i++) {
-        cost += row_cost(&framer->index.rows[i], unit_stamp);
+        cost += row_cost(framer, &framer->index.rows[i], unit_stamp);
     }
     const size_t needed = qwp_framer_bound(framer) + cost;
     fault->bytes_needed = needed;

@@ -20,8 +20,9 @@
 
 struct qwp_framer;
 
+/* `encode_flags`: QWP_ENCODE_*, of all blocks. */
 QWP_MUST_USE enum qwp_result qwp_framer_create(struct qwp_framer **out, struct qwp_dict *dict,
-                                               struct qwp_error *err);
+                                               unsigned encode_flags, struct qwp_error *err);
 void qwp_framer_destroy(struct qwp_framer *framer);
 
 /* Begins a frame in `room` bytes at `at`. Symbols below `framed_symbols` stand in earlier frames.

@@ -49,7 +49,7 @@ enum qwp_result qwp_intake_init(struct qwp_intake *intake, const struct qwp_inta
     if (intake->sources == NULL || intake->def_entry == NULL || result != QWP_OK) {
         result = qwp_fail(err, QWP_NOMEM, 0, "no memory for %u producers", options->producers_max);
     } else {
-        result = qwp_framer_create(&intake->framer, intake->dict, err);
+        result = qwp_framer_create(&intake->framer, intake->dict, options->encode_flags, err);
     }
     if (result != QWP_OK) {
         qwp_intake_fini(intake);

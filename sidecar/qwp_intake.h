@@ -25,6 +25,7 @@ struct qwp_intake_options {
     uint64_t batch_bytes;    /* ... or so many bytes of ring; also the largest frame */
     uint64_t frame_rows_max; /* a unit may go beyond */
     uint64_t segment_bytes;
+    unsigned encode_flags; /* QWP_ENCODE_* */
     uint32_t producers_max;
     uint32_t tables_max;
     struct qwp_ring_limits ring_limits;

@@ -66,6 +66,9 @@ static const struct qwp_option run_table[] = {
            "rows at which a batch is sent without waiting", .min = 1, .max = 1000000),
     OPTION("batch-bytes", QWP_OPTION_SIZE, batch_bytes_max, "1m",
            "bytes at which a batch is sent without waiting", .min = 1, .max = UINT64_C(16) << 20),
+    OPTION("compact", QWP_OPTION_FLAG, compact, "on",
+           "send whole numbers and doubles in the narrowest type that holds them, where the server "
+           "widens them again"),
     OPTION("producers-max", QWP_OPTION_COUNT, producers_max, "1024",
            "most producers attached at a time", .min = 1, .max = 65536),
     OPTION("ring-bytes-max", QWP_OPTION_SIZE, ring_bytes_max, "256m",

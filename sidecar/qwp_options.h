@@ -43,6 +43,7 @@ struct qwp_options {
     uint8_t idle;        /* enum qwp_idle */
     uint8_t doorbell;    /* enum qwp_doorbell */
     uint8_t log_level;   /* enum qwp_log_level */
+    bool compact;        /* QWP_ENCODE_COMPACT */
     int64_t linger_ns;
     uint64_t batch_rows_max;
     uint64_t batch_bytes_max;

@@ -1,6 +1,7 @@
 #include "tests/core/encode_random.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,7 +237,7 @@ static int64_t random_integer(uint32_t size, uint64_t *state)
 
 static double random_double(uint32_t size, uint64_t *state)
 {
-    static const double telling[] = {0, -0.0, 0.25, -1024.5, 65504, 1e300 * 1e10};
+    static const double telling[] = {0, -0.0, 0.25, -1024.5, 65504, HUGE_VAL, NAN};
     const uint64_t any = random_u64(state);
     double v;
     if (size > 1 || random_below(state, 300) == 0) {
