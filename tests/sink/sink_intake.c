@@ -224,6 +224,7 @@ enum qwp_result sink_intake_message(struct sink_intake *intake, const unsigned c
     }
     pthread_mutex_lock(&store->lock);
     store->arrived_ns = arrived_ns;
+    store->connection = intake->place.connection;
     if (result == QWP_OK) {
         *status = QWP_STATUS_WRITE_ERROR;
         *committed = (message.flags & QWP_FLAG_DEFER_COMMIT) == 0;

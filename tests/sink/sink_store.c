@@ -202,7 +202,7 @@ enum qwp_result sink_store_show(struct sink_store *store, struct qwp_decoder *de
             sink_latency_block(&store->latency, decoder, &block, store->arrived_ns);
         }
         if (store->verify != NULL) {
-            sink_verify_block(store->verify, decoder, &block, table);
+            sink_verify_block(store->verify, decoder, &block, table, store->connection);
         }
         if (store->rows != NULL) {
             result = show_block(store, decoder, &block, table, err);
@@ -237,6 +237,7 @@ void sink_store_summary(struct sink_store *store, struct sink_buffer *out)
         const struct sink_verify_counts v = sink_verify_count(store->verify);
         put_count(out, "lost", v.lost);
         put_count(out, "doubled", v.doubled);
+        put_count(out, "repeated", v.repeated);
         put_count(out, "disordered", v.disordered);
         put_count(out, "sequences", v.sequences);
         put_count(out, "unverified", v.unverified);

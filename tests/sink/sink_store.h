@@ -65,6 +65,7 @@ struct sink_store {
     struct sink_verify *verify;
     struct sink_latency latency;
     int64_t arrived_ns;          /* of the message that is being shown */
+    int64_t connection;          /* that brought it */
     bool output_failed;          /* said once */
     _Atomic uint64_t wire_bytes; /* outside the lock; plain bytes read from sockets */
 };

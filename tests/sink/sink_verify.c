@@ -20,7 +20,9 @@ struct sequence {
     uint64_t *seen; /* one bit a number */
     uint64_t seen_words;
     uint64_t distinct;
-    uint64_t next; /* one above the highest */
+    uint64_t next;            /* one above the highest */
+    int64_t connection;       /* that brought the last row */
+    uint64_t connection_next; /* one above the highest of that connection */
 };
 
 struct sink_verify {
@@ -124,8 +126,11 @@ static struct sequence *find(struct sink_verify *verify, const struct sink_table
         }
     }
     struct sequence *sequence = sink_realloc(NULL, sizeof *sequence);
-    *sequence = (struct sequence){
-        .table = table, .key = sink_realloc(NULL, len + 1u), .key_len = len, .hash = hash};
+    *sequence = (struct sequence){.table = table,
+                                  .key = sink_realloc(NULL, len + 1u),
+                                  .key_len = len,
+                                  .hash = hash,
+                                  .connection = -1};
     memcpy(sequence->key, key, len);
     if (2 * ++verify->counts.sequences > verify->slot_count) {
         grow(verify);
@@ -134,8 +139,24 @@ static struct sequence *find(struct sink_verify *verify, const struct sink_table
     return sequence;
 }
 
-static void note(struct sink_verify *verify, struct sequence *sequence, uint64_t number)
+/* Whether the number stands above all that the connection has brought. */
+static bool note_connection(struct sequence *sequence, uint64_t number, int64_t connection)
 {
+    if (sequence->connection != connection) {
+        sequence->connection = connection;
+        sequence->connection_next = 0;
+    }
+    if (number < sequence->connection_next) {
+        return false;
+    }
+    sequence->connection_next = number + 1;
+    return true;
+}
+
+static void note(struct sink_verify *verify, struct sequence *sequence, uint64_t number,
+                 int64_t connection)
+{
+    const bool above = note_connection(sequence, number, connection);
     const uint64_t word = number / 64;
     const uint64_t bit = UINT64_C(1) << (number % 64);
     if (word >= sequence->seen_words) {
@@ -147,6 +168,7 @@ static void note(struct sink_verify *verify, struct sequence *sequence, uint64_t
     }
     if ((sequence->seen[word] & bit) != 0) {
         verify->counts.doubled++;
+        verify->counts.repeated += !above;
         return;
     }
     sequence->seen[word] |= bit;
@@ -191,7 +213,8 @@ static struct sequence *sequence_of(struct sink_verify *verify, const struct sin
 }
 
 void sink_verify_block(struct sink_verify *verify, const struct qwp_decoder *decoder,
-                       const struct qwp_table_block *block, const struct sink_table *table)
+                       const struct qwp_table_block *block, const struct sink_table *table,
+                       int64_t connection)
 {
     const struct qwp_column *numbers = column_of(block, verify->column);
     const struct qwp_column *keys = verify->key != NULL ? column_of(block, verify->key) : NULL;
@@ -218,7 +241,7 @@ void sink_verify_block(struct sink_verify *verify, const struct qwp_decoder *dec
         if (number.null || number.i64 < 0 || (uint64_t)number.i64 > NUMBER_MAX) {
             verify->counts.unverified++;
         } else {
-            note(verify, sequence, (uint64_t)number.i64);
+            note(verify, sequence, (uint64_t)number.i64, connection);
         }
     }
 }

@@ -75,6 +75,18 @@ class Tests:
         self.here = os.path.join(self.directory, str(self.serial))
         return Sink(self.program, self.here, *[str(a).replace("@", self.here) for a in arguments])
 
+    def test_verify_tells_a_replay_from_a_repetition(self):
+        with self.sink("--verify", "n") as sink:
+            for _ in range(2):  # 0 to 5 come again on the second connection
+                client = Client(sink.port)
+                client.upgrade()
+                client.send(build_message([rows_of("t", 0, 6)]))
+                client.answer()
+            client.send(build_message([rows_of("t", 4, 4)]))  # 4 and 5 again, on the same
+            client.answer()
+            summary = sink.summary()
+            assert (summary["doubled"], summary["repeated"], summary["lost"]) == (8, 2, 0), summary
+
     def test_status_fault_rejects_the_message_of_a_table_and_no_other(self):
         with self.sink("--fault", "status=9,table=BAD,times=2,text=no, never: x=1,y") as sink:
             for _ in range(2):
