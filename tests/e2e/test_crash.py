@@ -89,6 +89,8 @@ def sweep(stack):
     for point in crash_points():
         for nth in (1,) if point.startswith("open.") else NTH:  # passed once a start
             reached[point] = life(stack, point, nth, 1.0) or reached.get(point, False)
+        if FULL:  # many of these lives take no row, and producers wait for 30 s at most
+            life(stack, None, 0, 0.3, once_ready=True)
     for _ in range(RANDOM_KILLS):
         life(stack, None, 0, rng.uniform(0.001, 0.3), once_ready=rng.random() < 0.8)
     return reached

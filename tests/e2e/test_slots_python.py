@@ -20,10 +20,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENT_ROWS, ROWS = 2000, 20000
 
 
-def client(python, conf, rows, seconds):
-    """The Python client opens the slot, writes `rows`, and waits; 0 seconds: ends as a crash would."""
-    done = subprocess.run([str(python), "-B", os.path.join(HERE, "client_slot.py"), conf, str(rows),
-                           str(seconds)], capture_output=True, text=True, timeout=120)
+def run_client(client, conf, rows, seconds):
+    """The client opens the slot, writes `rows`, and waits; 0 seconds: ends as a crash would."""
+    done = subprocess.run([*client, conf, str(rows), str(seconds)], capture_output=True, text=True,
+                          timeout=120)
     assert done.returncode == 0, done
     return done.stdout.split()
 
@@ -34,7 +34,7 @@ def tags(stack, table):
             if row["table"] == table]
 
 
-def ours_by_theirs(build, python):
+def ours_by_theirs(build, client, prefix):
     with Stack(build, tls=False, sink=["--ndjson", "{dir}/rows"],
                sidecar=["--linger", "0", "--batch-rows", "100"],
                conf="sf_dir={dir}/sf;sender_id=slot;sf_max_segment_bytes=64k;auto_flush_rows=100;"
@@ -54,38 +54,39 @@ def ours_by_theirs(build, python):
         assert len([s for s in shown["segments"] if s["frames"] > 0]) >= 3, shown
         os.rename(os.path.join(stack.directory, "rows"), os.path.join(stack.directory, "before"))
         stack.start_sink("127.0.0.1:%d" % port)
-        acked, published = client(python, "ws::addr=127.0.0.1:%d;sf_dir=%s/sf;sender_id=slot;" % (
+        acked, published = run_client(client, "ws::addr=127.0.0.1:%d;sf_dir=%s/sf;sender_id=slot;" % (
             port, stack.directory), CLIENT_ROWS, 60)
         assert acked == published, (acked, published)
         stack.sink.stop()
         assert delivered == [(n, "a0-%d" % n) for n in range(ROWS)]
         late_rows = [row for row in tags(stack, "seq_0") if row[1].startswith("b0")]
         assert late_rows == [(n, "b0-%d" % n) for n in range(ROWS)], late_rows[:5]
-        assert tags(stack, "client") == [(n, "py-%d" % n) for n in range(CLIENT_ROWS)]
+        assert tags(stack, "client") == [(n, "%s-%d" % (prefix, n)) for n in range(CLIENT_ROWS)]
 
 
-def theirs_by_us(build, python):
+def theirs_by_us(build, client, prefix):
     with Stack(build, tls=False, sink=["--ndjson", "{dir}/rows"]) as stack:
         port = stack.sink.port
         stack.stop_sidecar()
         stack.sink.stop()
         os.mkdir(os.path.join(stack.directory, "sf"))
-        client(python, "ws::addr=127.0.0.1:%d;sf_dir=%s/sf;sender_id=theirs;"
-                       "sf_max_segment_bytes=64k;initial_connect_retry=async;" % (
-                           port, stack.directory), CLIENT_ROWS, 0)
+        run_client(client, "ws::addr=127.0.0.1:%d;sf_dir=%s/sf;sender_id=theirs;"
+                           "sf_max_segment_bytes=64k;initial_connect_retry=async;" % (
+                               port, stack.directory), CLIENT_ROWS, 0)
         stack.start_sink("127.0.0.1:%d" % port)
         done = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "drain",
                                os.path.join(stack.directory, "sf", "theirs"), "--conf",
                                stack.connect_string()], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done
         stack.sink.stop()
-        assert tags(stack, "client") == [(n, "py-%d" % n) for n in range(CLIENT_ROWS)]
+        assert tags(stack, "client") == [(n, "%s-%d" % (prefix, n)) for n in range(CLIENT_ROWS)]
 
 
 if __name__ == "__main__":
     options = arguments(__doc__)
     python = python_environment(pathlib.Path(options.build) / "tests")
+    client = [str(python), "-B", os.path.join(HERE, "client_slot.py")]
     for scenario in (ours_by_theirs, theirs_by_us):
-        scenario(options.build, python)
+        scenario(options.build, client, "py")
         print(scenario.__name__, "ok")
     sys.exit(0)
