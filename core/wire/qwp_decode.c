@@ -275,6 +275,7 @@ static uint32_t names_seen_begin(struct qwp_decoder *decoder, uint32_t column_co
 
 static enum qwp_result decode_table_header(struct decode_pass *pass, struct qwp_block_head *head)
 {
+    head->start_off = (uint32_t)(pass->at - pass->start);
     enum qwp_result result = decode_name(pass, "length of a table name", &head->table);
     if (result != QWP_OK) {
         return result;

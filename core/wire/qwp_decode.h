@@ -20,6 +20,7 @@
 
 #include "core/qwp_error.h"
 #include "core/qwp_shape.h"
+#include "core/wire/qwp_message.h"
 #include "core/wire/qwp_wire.h"
 
 enum qwp_decode_depth {
@@ -45,6 +46,12 @@ struct qwp_decoder_options {
     uint32_t symbol_bytes_max;  /* QWP_DECODE_SYMBOL_BYTES_MAX */
     uint32_t message_bytes_max; /* QWP_MESSAGE_BYTES_MAX */
     uint32_t name_bytes_max;    /* QWP_NAME_BYTES_MAX */
+    /* Symbols kept elsewhere: with `symbol_text` the decoder has no dictionary of its own, ids
+     * below `symbol_count` are known, and deltas are stepped over. May be changed between messages.
+     */
+    qwp_symbol_text_fn symbol_text;
+    const void *symbols;
+    uint32_t symbol_count;
 };
 
 /* The texts of the connection's symbols, by id, end to end. */
@@ -76,6 +83,7 @@ struct qwp_column {
 struct qwp_block_head {
     struct qwp_name table;
     uint32_t row_count;
+    uint32_t start_off;    /* of the block in the message; the next one's is its end */
     uint32_t columns_off;  /* private: of the column headers in the message */
     uint32_t first_column; /* private: into decoder->column_offs */
     uint32_t column_count; /* with the designated timestamp */
@@ -140,7 +148,13 @@ const struct qwp_block_head *qwp_block_head(const struct qwp_decoder *decoder,
 void qwp_block_open(struct qwp_decoder *decoder, const struct qwp_message *message, uint32_t index,
                     struct qwp_table_block *block);
 
-/* Text of a symbol; id < decoder->dict.count. Moves when the next delta comes. */
+/* Symbols that ids may name. */
+static inline uint32_t qwp_decoder_symbol_count(const struct qwp_decoder *decoder)
+{
+    return decoder->options.symbol_text != NULL ? decoder->options.symbol_count
+                                                : decoder->dict.count;
+}
+/* Text of a symbol; id < qwp_decoder_symbol_count(). Moves when the next delta comes. */
 struct qwp_name qwp_decoder_symbol(const struct qwp_decoder *decoder, uint32_t id);
 
 /* A value. Which member holds it follows from the type. */

@@ -176,13 +176,13 @@ static enum qwp_result symbol_refused(struct decode_pass *pass, uint32_t index)
     }
     return decode_fail(pass, QWP_STATUS_PARSE_ERROR, pass->at,
                        "value %u: symbol %llu, the connection has %u", index,
-                       (unsigned long long)id, pass->decoder->dict.count);
+                       (unsigned long long)id, qwp_decoder_symbol_count(pass->decoder));
 }
 
 /* Ids of one byte, eight at a time, as far as they go and may go. */
 static uint32_t skip_short_symbols(struct decode_pass *pass, uint32_t count)
 {
-    const uint32_t known = pass->decoder->dict.count;
+    const uint32_t known = qwp_decoder_symbol_count(pass->decoder);
     /* Added to a byte below 0x80, it carries into the top bit when the byte is `known` or more. */
     const uint64_t lift = UINT64_C(0x0101010101010101) * (known < 0x80 ? 0x80 - known : 0);
     const uint64_t top = UINT64_C(0x8080808080808080);
@@ -200,7 +200,7 @@ static uint32_t skip_short_symbols(struct decode_pass *pass, uint32_t count)
 
 static enum qwp_result check_symbols(struct decode_pass *pass, const struct qwp_column *column)
 {
-    const uint32_t known = pass->decoder->dict.count;
+    const uint32_t known = qwp_decoder_symbol_count(pass->decoder);
     const uint32_t count = column->value_count;
     for (uint32_t i = 0; i < count;) {
         i += skip_short_symbols(pass, count - i);

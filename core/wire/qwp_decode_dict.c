@@ -15,7 +15,10 @@ void decode_dict_cut(struct qwp_decode_dict *dict, uint32_t count)
 struct qwp_name qwp_decoder_symbol(const struct qwp_decoder *decoder, uint32_t id)
 {
     const struct qwp_decode_dict *dict = &decoder->dict;
-    QWP_DEBUG_ASSERT(id < dict->count);
+    QWP_DEBUG_ASSERT(id < qwp_decoder_symbol_count(decoder));
+    if (decoder->options.symbol_text != NULL) {
+        return decoder->options.symbol_text(decoder->options.symbols, id);
+    }
     const uint32_t start = id == 0 ? 0 : dict->ends[id - 1];
     return (struct qwp_name){(const char *)dict->text + start, dict->ends[id] - start};
 }
@@ -65,6 +68,8 @@ static enum qwp_result new_symbol(struct decode_pass *pass, const unsigned char 
 enum qwp_result decode_delta(struct decode_pass *pass, uint32_t *start, uint32_t *count)
 {
     const struct qwp_decode_dict *dict = &pass->decoder->dict;
+    const bool elsewhere = pass->decoder->options.symbol_text != NULL;
+    const uint32_t known_count = qwp_decoder_symbol_count(pass->decoder);
     const unsigned char *at = pass->at;
     const uint64_t symbols_max = pass->decoder->options.symbols_max;
     uint64_t first;
@@ -77,10 +82,10 @@ enum qwp_result decode_delta(struct decode_pass *pass, uint32_t *start, uint32_t
     if (result != QWP_OK) {
         return result;
     }
-    if (first > dict->count) {
+    if (first > known_count || (elsewhere && first + delta_count > known_count)) {
         return decode_fail(pass, QWP_STATUS_DICTIONARY_GAP, at,
-                           "delta begins at symbol %llu, the connection has %u",
-                           (unsigned long long)first, dict->count);
+                           "delta of %llu begins at symbol %llu, the connection has %u",
+                           (unsigned long long)delta_count, (unsigned long long)first, known_count);
     }
     for (uint64_t i = 0; i < delta_count; i++) {
         uint64_t len;
@@ -89,7 +94,7 @@ enum qwp_result decode_delta(struct decode_pass *pass, uint32_t *start, uint32_t
         if (result == QWP_OK) {
             result = decode_skip(pass, len, "text of a symbol");
         }
-        if (result == QWP_OK) {
+        if (result == QWP_OK && !elsewhere) {
             result = first + i < dict->count ? known_symbol(pass, (uint32_t)(first + i), text, len)
                                              : new_symbol(pass, text, len);
         }
