@@ -147,13 +147,15 @@ START_TEST(recode_of_pieces_keeps_rows)
         const unsigned gorilla = round % 2 == 0 ? QWP_ENCODE_GORILLA : 0;
         struct qwp_encoded done;
         ck_assert_int_eq(fixture_encode(&f, gorilla, &done), QWP_OK);
-        struct qwp_table_block block;
-        unsigned char *message;
-        decode_block(&decoder, &f, gorilla, done.len, &block, &message);
-        const uint8_t flags = QWP_FLAG_DELTA_DICT | (gorilla != 0 ? QWP_FLAG_GORILLA : 0);
-        cut_and_compare(&decoder, &block, flags, false, &state);
-        cut_and_compare(&decoder, &block, flags, true, &state);
-        free(message);
+        struct qwp_message message;
+        unsigned char *bytes = decode_encoded(&decoder, &f, gorilla, &done, &message);
+        for (uint32_t i = 0; i < message.block_count; i++) {
+            struct qwp_table_block block;
+            qwp_block_open(&decoder, &message, i, &block);
+            cut_and_compare(&decoder, &block, message.flags, false, &state);
+            cut_and_compare(&decoder, &block, message.flags, true, &state);
+        }
+        free(bytes);
         fixture_free(&f);
     }
     qwp_decoder_fini(&decoder);
