@@ -34,7 +34,9 @@ static const char *const log_level_choices[] = {"debug", "info", "warn", "error"
            .flags = QWP_OPTION_SECRET, .value_name = "STRING")
 #define ROW_CONF_FILE                                                                              \
     OPTION("conf-file", QWP_OPTION_TEXT, conf_file, NULL,                                          \
-           "file holding the connect string, over lines if you like", .value_name = "FILE")
+           "file holding the connect string, over lines if you like; when "                        \
+           "it changes its credentials are read again",                                            \
+           .value_name = "FILE")
 #define ROW_RINGS                                                                                  \
     OPTION("rings", QWP_OPTION_TEXT, rings_dir, NULL,                                              \
            "directory shared with producers [$" QWP_RINGS_ENV " or " QWP_RENDEZVOUS_DIR_DEFAULT    \
@@ -128,7 +130,8 @@ static const struct {
                          "Takes rows from the rings of local producers and sends them to QuestDB.\n"
                          "SIGTERM sends what is there and stops, a second one stops at once; the "
                          "exit code is 0\nwhen everything was acknowledged. SIGHUP reads secrets "
-                         "again.\n",
+                         "and certificates again\nand tries to connect at once; changed files are "
+                         "noticed without it.\n",
                          false},
     [QWP_COMMAND_STATUS] = {status_table, sizeof status_table / sizeof status_table[0],
                             "Usage: qwp-sidecar status [OPTIONS]\n"

@@ -12,6 +12,7 @@ static void on_up(void *owner, size_t message_bytes_max)
     atomic_store_explicit(sender->options.message_bytes_max, message_bytes_max,
                           memory_order_relaxed);
     sender->state = QWP_SENDER_UP;
+    sender->acked = false;
     sender->first_sequence = sender->next_sequence = 0;
     sender->catch_up_next = 0;
     sender->catch_up_end = qwp_dict_count(qwp_seglog_dict(sender->options.log));
@@ -33,18 +34,7 @@ static void on_down(void *owner, const struct qwp_session_down *down)
     if (down->was_up) {
         qwp_sender_add(&sender->options.page->disconnects, 1);
     }
-    /* A name often stands for ::1 first, and the server listens on 127.0.0.1: no outage yet. */
-    if (!down->was_up && down->cause == QWP_DOWN_UNREACHABLE &&
-        sender->address < sender->addresses.count) {
-        qwp_sender_address_connect(sender);
-        return;
-    }
-    qwp_sender_outage_note(sender, down->error.text);
-    if (down->was_up) {
-        qwp_sender_attempt_later(sender);
-    } else {
-        qwp_sender_endpoint_next(sender);
-    }
+    qwp_sender_lost(sender, down);
 }
 
 static void on_ok(void *owner, int64_t sequence, const unsigned char *tables, size_t tables_bytes,
@@ -55,6 +45,7 @@ static void on_ok(void *owner, int64_t sequence, const unsigned char *tables, si
     (void)tables_bytes;
     (void)table_count;
     sender->backoff_ns = sender->options.conf->backoff_ns_min;
+    sender->acked = true;
     qwp_sender_outage_end(sender);
     const uint64_t fsn_end = qwp_sender_pop(sender, sequence);
     if (fsn_end == 0) {
@@ -150,13 +141,19 @@ enum qwp_result qwp_sender_init(struct qwp_sender *sender, const struct qwp_send
         .tls_roots = conf->tls_roots,
         .tls_roots_password = conf->tls_roots_password,
         .durable_ack = conf->durable_ack,
-        .connect_timeout_ns = conf->connect_timeout_ns,
+        /* The kernel's own would hold up the walk for two minutes. */
+        .connect_timeout_ns = conf->connect_timeout_ns != QWP_NEVER_NS ? conf->connect_timeout_ns
+                                                                       : conf->auth_timeout_ns,
         .auth_timeout_ns = conf->auth_timeout_ns,
         .ping_idle_ns = (int64_t)25 * QWP_NS_PER_S,
         .ping_waiting_ns = (int64_t)5 * QWP_NS_PER_S,
         .dead_after_ns = (int64_t)15 * QWP_NS_PER_S,
     };
-    enum qwp_result result = qwp_session_open(&sender->session, &sender->session_options, err);
+    qwp_secrets_init(&sender->secrets, conf);
+    enum qwp_result result = qwp_secrets_read_tls(&sender->secrets, err);
+    if (result == QWP_OK) {
+        result = qwp_session_open(&sender->session, &sender->session_options, err);
+    }
     if (result == QWP_OK) {
         result =
             qwp_resolver_open(&sender->resolver, options->loop, qwp_sender_resolved, sender, err);
@@ -167,11 +164,8 @@ enum qwp_result qwp_sender_init(struct qwp_sender *sender, const struct qwp_send
     return result;
 }
 
-void qwp_sender_fini(struct qwp_sender *sender)
+static void session_fini(struct qwp_sender *sender)
 {
-    if (sender->session == NULL) {
-        return;
-    }
     qwp_loop_cancel(sender->options.loop, &sender->timer);
     while (sender->timer.in_flight) {
         (void)qwp_loop_run(sender->options.loop, QWP_NEVER_NS);
@@ -179,20 +173,22 @@ void qwp_sender_fini(struct qwp_sender *sender)
     qwp_session_close(sender->session);
     qwp_resolver_close(sender->resolver);
     (void)qwp_sender_pop(sender, sender->next_sequence - 1);
-    qwp_secret_free(sender->authorization);
-    sender->authorization = NULL;
     sender->session = NULL;
     sender->resolver = NULL;
 }
 
+void qwp_sender_fini(struct qwp_sender *sender)
+{
+    if (sender->session != NULL) {
+        session_fini(sender);
+    }
+    qwp_secrets_fini(&sender->secrets);
+}
+
 bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns)
 {
-    if (sender->state == QWP_SENDER_WAITING) {
-        if (now_ns < sender->attempt_ns) {
-            return false;
-        }
-        qwp_sender_endpoint_connect(sender);
-        return true;
+    if (sender->state == QWP_SENDER_WAITING || sender->state == QWP_SENDER_RESOLVING) {
+        return qwp_sender_walk_on(sender, now_ns);
     }
     bool worked = false;
     while (sender->state == QWP_SENDER_UP && qwp_sender_has_room(sender) &&
@@ -201,13 +197,6 @@ bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns)
         worked = true;
     }
     return worked;
-}
-
-void qwp_sender_retry_now(struct qwp_sender *sender)
-{
-    if (sender->state == QWP_SENDER_WAITING) {
-        qwp_sender_attempt_at(sender, qwp_clock_monotonic_ns());
-    }
 }
 
 void qwp_sender_disconnect(struct qwp_sender *sender, int64_t grace_ns)

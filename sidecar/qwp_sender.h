@@ -15,6 +15,7 @@
 #include "core/conf/qwp_conf.h"
 #include "core/store/qwp_seglog.h"
 #include "ipc/qwp_control_layout.h"
+#include "sidecar/qwp_secrets.h"
 #include "transport/qwp_resolve.h"
 #include "transport/qwp_session.h"
 
@@ -49,18 +50,22 @@ struct qwp_sender {
     struct qwp_sender_options options;
     struct qwp_session *session;
     struct qwp_session_options session_options; /* borrowed by the session */
-    char *authorization;                        /* a secret, owned */
+    struct qwp_secrets secrets;
     struct qwp_resolver *resolver;
     enum qwp_sender_state state;
 
     /* where to connect */
     size_t endpoint; /* index of the one being tried */
     size_t tried;    /* endpoints tried in this round */
+    bool refused;    /* one of them did not take our credentials: no use in trying often */
+    bool acked;      /* this connection has brought an acknowledgement */
+    bool retry_now;  /* asked for while an attempt was under way: no backoff after it */
     struct qwp_addresses addresses;
     size_t address;     /* index of the next one */
     int64_t backoff_ns; /* upper bound of the next wait */
     struct qwp_op timer;
-    int64_t attempt_ns; /* when the next attempt is due */
+    int64_t attempt_ns; /* when the next attempt is due, or the look-up of a name has failed */
+    int64_t look_ns;    /* when files of secrets are looked at, while waiting */
     uint64_t random;    /* state of the jitter */
 
     /* what is on its way */
@@ -86,7 +91,7 @@ void qwp_sender_fini(struct qwp_sender *sender);
 
 /* One duty cycle, after each run of the loop. True: something was done. */
 bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns);
-/* Does not wait out the backoff: secrets or certificates may have changed. */
+/* Reads secrets and certificates anew, and does not wait out the backoff. */
 void qwp_sender_retry_now(struct qwp_sender *sender);
 /* Ends the connection, reading to its end for at most `grace_ns`. */
 void qwp_sender_disconnect(struct qwp_sender *sender, int64_t grace_ns);

@@ -27,6 +27,10 @@ void qwp_sender_on_timer(struct qwp_op *op, int outcome, bool more);
 void qwp_sender_attempt_at(struct qwp_sender *sender, int64_t attempt_ns);
 /* After the backoff, which grows. */
 void qwp_sender_attempt_later(struct qwp_sender *sender);
+/* While waiting, or looking a name up: what is due now. False: nothing. */
+bool qwp_sender_walk_on(struct qwp_sender *sender, int64_t now_ns);
+/* A connection, or the attempt at one, is over: where to go from here. */
+void qwp_sender_lost(struct qwp_sender *sender, const struct qwp_session_down *down);
 void qwp_sender_outage_note(struct qwp_sender *sender, const char *why);
 void qwp_sender_outage_end(struct qwp_sender *sender);
 /* For the log: an upgrade succeeded. */

@@ -5,7 +5,10 @@
 #include "ipc/qwp_shared_text.h"
 #include "sidecar/qwp_sender_internal.h"
 
-enum { OUTAGE_LOG_S = 60 };
+enum {
+    OUTAGE_LOG_S = 60,
+    SECRETS_LOOK_MS = 500, /* while waiting for an attempt */
+};
 
 void qwp_sender_show_state(struct qwp_sender *sender, enum qwp_connection_state state)
 {
@@ -45,17 +48,35 @@ static uint64_t random_next(struct qwp_sender *sender)
     return x * UINT64_C(0x2545f4914f6cdd1d);
 }
 
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* By a timer of the loop: a connection may end within any run of it, also one that is about to
  * sleep. */
+static void timer_at(struct qwp_sender *sender, int64_t at_ns)
+{
+    if (sender->timer.in_flight) {
+        qwp_loop_timer_move(sender->options.loop, &sender->timer, at_ns);
+    } else {
+        qwp_loop_timer(sender->options.loop, &sender->timer, at_ns);
+    }
+}
+
+/* The next attempt, or sooner the time to look whether secrets have changed. */
+static void wait_on(struct qwp_sender *sender, int64_t now_ns)
+{
+    const bool watches = sender->secrets.file_count > 0;
+    sender->look_ns = watches ? now_ns + (int64_t)SECRETS_LOOK_MS * QWP_NS_PER_MS : QWP_NEVER_NS;
+    timer_at(sender, sooner(sender->attempt_ns, sender->look_ns));
+}
+
 void qwp_sender_attempt_at(struct qwp_sender *sender, int64_t attempt_ns)
 {
     sender->state = QWP_SENDER_WAITING;
     sender->attempt_ns = attempt_ns;
-    if (sender->timer.in_flight) {
-        qwp_loop_timer_move(sender->options.loop, &sender->timer, attempt_ns);
-    } else {
-        qwp_loop_timer(sender->options.loop, &sender->timer, attempt_ns);
-    }
+    wait_on(sender, qwp_clock_monotonic_ns());
 }
 
 void qwp_sender_on_timer(struct qwp_op *op, int outcome, bool more)
@@ -66,30 +87,75 @@ void qwp_sender_on_timer(struct qwp_op *op, int outcome, bool more)
 }
 
 /* Full jitter: anything between nothing and the bound, which doubles until an acknowledgement
- * comes. */
-void qwp_sender_attempt_later(struct qwp_sender *sender)
+ * comes. Refused credentials get no better by trying: near the longest delay at once, and what
+ * mends them is watched. */
+static int64_t backoff_take(struct qwp_sender *sender)
 {
-    const struct qwp_conf *conf = sender->options.conf;
-    const int64_t bound = sender->backoff_ns;
-    sender->backoff_ns = bound * 2 < conf->backoff_ns_max ? bound * 2 : conf->backoff_ns_max;
-    sender->tried = 0;
-    qwp_sender_attempt_at(sender, qwp_clock_monotonic_ns() +
-                                      (int64_t)(random_next(sender) % (uint64_t)(bound + 1)));
+    const int64_t longest_ns = sender->options.conf->backoff_ns_max;
+    const int64_t bound_ns = sender->backoff_ns;
+    sender->backoff_ns = sooner(bound_ns * 2, longest_ns);
+    if (sender->refused) {
+        return longest_ns - (int64_t)(random_next(sender) % (uint64_t)(longest_ns / 4 + 1));
+    }
+    return (int64_t)(random_next(sender) % (uint64_t)(bound_ns + 1));
 }
 
+void qwp_sender_attempt_later(struct qwp_sender *sender)
+{
+    const int64_t wait_ns = backoff_take(sender);
+    sender->tried = 0;
+    qwp_sender_attempt_at(sender, qwp_clock_monotonic_ns() + (sender->retry_now ? 0 : wait_ns));
+    sender->retry_now = false;
+    sender->refused = false;
+}
+
+bool qwp_sender_walk_on(struct qwp_sender *sender, int64_t now_ns)
+{
+    if (sender->state == QWP_SENDER_RESOLVING) {
+        if (now_ns < sender->attempt_ns) {
+            return false;
+        }
+        char text[QWP_CONTROL_TEXT_BYTES];
+        snprintf(text, sizeof text, "'%s': the name is not resolved within auth_timeout_ms",
+                 qwp_sender_endpoint(sender)->host);
+        qwp_sender_outage_note(sender, text);
+        qwp_sender_endpoint_next(sender);
+        return true;
+    }
+    if (sender->state != QWP_SENDER_WAITING) {
+        return false;
+    }
+    if (now_ns < sender->attempt_ns) {
+        if (now_ns < sender->look_ns) {
+            return false;
+        }
+        if (!qwp_secrets_changed(&sender->secrets, false)) {
+            wait_on(sender, now_ns);
+            return false;
+        }
+    }
+    qwp_sender_endpoint_connect(sender);
+    return true;
+}
+
+/* One line when it begins, and one a minute while it lasts. */
 void qwp_sender_outage_note(struct qwp_sender *sender, const char *why)
 {
     const int64_t now_ns = qwp_clock_monotonic_ns();
-    qwp_sender_show_error(sender, why);
-    if (!sender->in_outage) {
+    char reason[QWP_ERROR_TEXT_BYTES];
+    snprintf(reason, sizeof reason, "%s", why);
+    qwp_secrets_conceal(&sender->secrets, reason);
+    qwp_sender_show_error(sender, reason);
+    const bool begins = !sender->in_outage;
+    if (begins) {
         sender->in_outage = true;
         sender->outage_ns = now_ns;
     } else if (now_ns - sender->outage_log_ns < (int64_t)OUTAGE_LOG_S * QWP_NS_PER_S) {
         return;
     }
     sender->outage_log_ns = now_ns;
-    qwp_log(QWP_LOG_WARN, "down", "reason=\"%s\" frames_waiting=%llu", why,
-            (unsigned long long)qwp_sender_frames_waiting(sender));
+    qwp_log(QWP_LOG_WARN, begins ? "down" : "still down", "reason=\"%s\" frames_waiting=%llu",
+            reason, (unsigned long long)qwp_sender_frames_waiting(sender));
 }
 
 /* An outage is over when something is acknowledged, or when there is nothing to send: a server that
@@ -101,9 +167,11 @@ void qwp_sender_outage_end(struct qwp_sender *sender)
     }
     sender->in_outage = false;
     const int64_t ns = qwp_clock_monotonic_ns() - sender->outage_ns;
-    qwp_log(QWP_LOG_INFO, "back", "endpoint=%s:%u after_s=%lld frames_waiting=%llu",
-            qwp_sender_endpoint(sender)->host, qwp_sender_endpoint(sender)->port,
-            (long long)(ns / QWP_NS_PER_S), (unsigned long long)qwp_sender_frames_waiting(sender));
+    char text[96];
+    snprintf(text, sizeof text, "back after %lld s with %llu frames waiting",
+             (long long)(ns / QWP_NS_PER_S), (unsigned long long)qwp_sender_frames_waiting(sender));
+    qwp_log(QWP_LOG_INFO, text, "endpoint=%s:%u", qwp_sender_endpoint(sender)->host,
+            qwp_sender_endpoint(sender)->port);
 }
 
 void qwp_sender_connected(struct qwp_sender *sender)
@@ -149,34 +217,70 @@ void qwp_sender_resolved(void *owner, const struct qwp_addresses *addresses,
     qwp_sender_address_connect(sender);
 }
 
-/* Secrets in files are read anew for each attempt, so that a corrected one is taken by the next. */
-static void credentials_read(struct qwp_sender *sender)
+static void tls_read(struct qwp_sender *sender)
 {
-    char *authorization;
-    struct qwp_error err;
-    if (qwp_credentials_authorization(&sender->options.conf->credentials, &authorization, &err) !=
-        QWP_OK) {
-        qwp_sender_outage_note(sender, err.text); /* the one before may still be good */
-        return;
+    struct qwp_error err = {0};
+    enum qwp_result result = qwp_secrets_read_tls(&sender->secrets, &err);
+    if (result == QWP_OK) {
+        if (sender->secrets.tls_roots_password != NULL) {
+            sender->session_options.tls_roots_password = sender->secrets.tls_roots_password;
+        }
+        result = qwp_session_reload_tls(sender->session, &err);
     }
-    qwp_secret_free(sender->authorization);
-    sender->authorization = authorization;
-    sender->session_options.authorization = authorization;
+    if (result != QWP_OK) {
+        qwp_sender_outage_note(sender, err.text); /* the ones before may still be good */
+    }
+}
+
+/* Secrets in files are read anew for each attempt, so that a corrected one is taken by the next;
+ * certificates, which take longer, when their files have changed. */
+static void secrets_read(struct qwp_sender *sender)
+{
+    struct qwp_error err = {0};
+    if (qwp_secrets_read(&sender->secrets, &err) != QWP_OK) {
+        qwp_sender_outage_note(sender, err.text); /* the one before may still be good */
+    }
+    sender->session_options.authorization = sender->secrets.authorization;
+    if (qwp_secrets_changed(&sender->secrets, true)) {
+        tls_read(sender);
+    }
+}
+
+void qwp_sender_retry_now(struct qwp_sender *sender)
+{
+    switch (sender->state) {
+    case QWP_SENDER_WAITING:
+        tls_read(sender);
+        qwp_sender_attempt_at(sender, qwp_clock_monotonic_ns());
+        break;
+    case QWP_SENDER_RESOLVING:
+    case QWP_SENDER_CONNECTING:
+        sender->retry_now = true; /* the attempt under way may have the old ones */
+        break;
+    case QWP_SENDER_UP:
+        tls_read(sender); /* credentials are read by the next attempt */
+        break;
+    case QWP_SENDER_CLOSING:
+        break;
+    }
 }
 
 void qwp_sender_endpoint_connect(struct qwp_sender *sender)
 {
     const struct qwp_endpoint *endpoint = qwp_sender_endpoint(sender);
-    credentials_read(sender);
+    secrets_read(sender);
     char text[QWP_CONTROL_TEXT_BYTES];
     snprintf(text, sizeof text, "%s:%u", endpoint->host, endpoint->port);
     qwp_shared_text_set(sender->options.page->endpoint, sizeof text, text);
     qwp_sender_show_state(sender, QWP_CONNECTION_CONNECTING);
     sender->state = QWP_SENDER_RESOLVING;
+    sender->attempt_ns = qwp_clock_monotonic_ns() + sender->options.conf->auth_timeout_ns;
     struct qwp_error err;
     if (qwp_resolve_start(sender->resolver, endpoint->host, endpoint->port, &err) != QWP_OK) {
         qwp_sender_outage_note(sender, err.text);
         qwp_sender_endpoint_next(sender);
+    } else if (sender->state == QWP_SENDER_RESOLVING) {
+        timer_at(sender, sender->attempt_ns);
     }
 }
 
@@ -189,6 +293,33 @@ void qwp_sender_address_connect(struct qwp_sender *sender)
     if (qwp_session_connect(sender->session, (const struct sockaddr *)&address->storage,
                             address->len, endpoint->host, endpoint->port, &err) != QWP_OK) {
         qwp_sender_outage_note(sender, err.text);
+        qwp_sender_endpoint_next(sender);
+    }
+}
+
+/* Of a name with several addresses the others are tried too: it often stands for ::1 first, and the
+ * server listens on 127.0.0.1. No outage yet. */
+static bool address_next(struct qwp_sender *sender, const struct qwp_session_down *down)
+{
+    const bool refused = down->cause == QWP_DOWN_AUTH || down->cause == QWP_DOWN_DURABLE;
+    if (down->was_up || refused || sender->address >= sender->addresses.count) {
+        return false;
+    }
+    qwp_sender_address_connect(sender);
+    return true;
+}
+
+void qwp_sender_lost(struct qwp_sender *sender, const struct qwp_session_down *down)
+{
+    if (address_next(sender, down)) {
+        return;
+    }
+    qwp_sender_outage_note(sender, down->error.text);
+    sender->refused |= down->cause == QWP_DOWN_AUTH || down->cause == QWP_DOWN_DURABLE;
+    /* One that took rows is worth coming back to. One that only accepted counts as tried. */
+    if (down->was_up && sender->acked) {
+        qwp_sender_attempt_later(sender);
+    } else {
         qwp_sender_endpoint_next(sender);
     }
 }

@@ -360,7 +360,9 @@ enum qwp_result qwp_conf_parse_file(struct qwp_conf *conf, const char *path, str
         join_lines(text, joined);
         result = qwp_conf_parse(conf, joined, err);
     }
-    if (result != QWP_OK) {
+    if (result == QWP_OK) {
+        conf->file = path;
+    } else {
         qwp_error_prefix(err, "%s", qwp_show(path).text);
     }
     qwp_text_free(joined, joined_bytes);

@@ -89,6 +89,8 @@ struct qwp_conf {
     uint8_t on_security_error;
     uint8_t on_write_error;
 
+    const char *file; /* where all this stands; NULL: it was given as text. Borrowed */
+
     /* Keys that were given and mean nothing to a sidecar, for one notice at start. */
     const char *ignored[QWP_CONF_IGNORED_MAX];
     size_t ignored_count;
@@ -105,7 +107,7 @@ enum qwp_tls_verify { QWP_TLS_VERIFY_ON = 0, QWP_TLS_VERIFY_UNSAFE_OFF = 1 };
  * only on QWP_OK. */
 QWP_MUST_USE enum qwp_result qwp_conf_parse(struct qwp_conf *conf, const char *text,
                                             struct qwp_error *err);
-/* The same from a file, of lines as above. */
+/* The same from a file, of lines as above. `path` has to live as long as the struct. */
 QWP_MUST_USE enum qwp_result qwp_conf_parse_file(struct qwp_conf *conf, const char *path,
                                                  struct qwp_error *err);
 /* From `text`, else from the file at `path`, else from $QDB_CLIENT_CONF (the first two NULL when

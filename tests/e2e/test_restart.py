@@ -23,7 +23,7 @@ def server_comes_back(build):
         summary = stack.sink.stop()
         assert summary["rows"] == 5000 and summary["lost"] + summary["doubled"] == 0, summary
         log = stack.log_text()
-        assert log.count('msg="down"') == 1 and log.count('msg="back"') == 1, log
+        assert log.count('msg="down"') == 1 and log.count('msg="back after ') == 1, log
 
 
 def end_without_server(build):
