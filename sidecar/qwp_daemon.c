@@ -383,7 +383,7 @@ static void notice_ignored_keys(const struct qwp_conf *conf)
 
 int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *conf)
 {
-    qwp_log_setup((enum qwp_log_level)options->log_level, STDERR_FILENO);
+    qwp_options_log_setup(options);
     struct daemon *d = calloc(1, sizeof *d);
     if (d == NULL) {
         fputs("qwp-sidecar: no memory to start\n", stderr);
@@ -415,5 +415,6 @@ int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *con
     }
     stop(d);
     free(d);
+    qwp_log_flush_all();
     return code;
 }

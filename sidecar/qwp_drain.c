@@ -61,7 +61,7 @@ static void print_counts(const struct qwp_options *options, struct qwp_drainer_c
 
 int qwp_drain_run(const struct qwp_options *options, const struct qwp_conf *conf)
 {
-    qwp_log_setup((enum qwp_log_level)options->log_level, STDERR_FILENO);
+    qwp_options_log_setup(options);
     struct qwp_error err = {0};
     struct qwp_drainer drainer = {0};
     struct qwp_loop *loop = NULL;
@@ -85,5 +85,6 @@ int qwp_drain_run(const struct qwp_options *options, const struct qwp_conf *conf
     }
     qwp_drainer_close(&drainer);
     qwp_loop_close(loop);
+    qwp_log_flush_all();
     return code;
 }

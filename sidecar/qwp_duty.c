@@ -192,6 +192,7 @@ static bool sender_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     }
     const bool sent = qwp_sender_do_work(duty->sender, now_ns);
     const bool kept = keep(duty, now_ns, next_ns);
+    *next_ns = sooner(*next_ns, qwp_log_flush(now_ns));
     return sent || kept;
 }
 

@@ -2,14 +2,17 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/conf/qwp_option.h"
+#include "core/qwp_log.h"
 #include "ipc/qwp_rendezvous.h"
 
 static const char *const threading_choices[] = {"shared", "dedicated", NULL};
 static const char *const idle_choices[] = {"park", "spin", NULL};
 static const char *const doorbell_choices[] = {"auto", "fence", "fifo", NULL};
 static const char *const log_level_choices[] = {"debug", "info", "warn", "error", NULL};
+static const char *const log_format_choices[] = {"logfmt", "json", NULL};
 
 #define FIELD(name) (uint16_t) offsetof(struct qwp_options, name)
 
@@ -48,6 +51,12 @@ static const char *const log_level_choices[] = {"debug", "info", "warn", "error"
            " or " QWP_RENDEZVOUS_NAME_DEFAULT "]",                                                 \
            .value_name = "NAME")
 
+#define ROW_LOG_LEVEL(initial)                                                                     \
+    CHOICE("log-level", log_level, log_level_choices, initial, "least level to log, to stderr")
+#define ROW_LOG_FORMAT                                                                             \
+    CHOICE("log-format", log_format, log_format_choices, "logfmt",                                 \
+           "a log line is words with = between, or a JSON object")
+
 static const struct qwp_option run_table[] = {
     ROW_CONF,
     ROW_CONF_FILE,
@@ -79,7 +88,8 @@ static const struct qwp_option run_table[] = {
     CHOICE("doorbell", doorbell, doorbell_choices, "auto",
            "how producers wake a sleeping sidecar: membarrier and futex where they work (auto), "
            "a fence in each publish (fence), or a FIFO (fifo)"),
-    CHOICE("log-level", log_level, log_level_choices, "info", "least level to log, to stderr"),
+    ROW_LOG_LEVEL("info"),
+    ROW_LOG_FORMAT,
     ROW_HELP,
 };
 
@@ -115,7 +125,8 @@ static const struct qwp_option drain_table[] = {
     ROW_JSON,
     OPTION("timeout", QWP_OPTION_DURATION, timeout_ns, "0", "longest wait for all of it; 0: none",
            .max = 86400 * UINT64_C(1000000000)),
-    CHOICE("log-level", log_level, log_level_choices, "warn", "least level to log, to stderr"),
+    ROW_LOG_LEVEL("warn"),
+    ROW_LOG_FORMAT,
     ROW_HELP,
 };
 
@@ -259,6 +270,16 @@ void qwp_options_bound(struct qwp_options *options, const struct qwp_conf *conf)
     options->batch_bytes_max = lower(options->batch_bytes_max, conf->flush_bytes_max);
     options->linger_ns =
         (int64_t)lower((uint64_t)options->linger_ns, (uint64_t)conf->flush_wait_ns_max);
+}
+
+void qwp_options_log_setup(const struct qwp_options *options)
+{
+    const struct qwp_log_options log = {
+        .level = (enum qwp_log_level)options->log_level,
+        .format = (enum qwp_log_format)options->log_format,
+        .fd = STDERR_FILENO,
+    };
+    qwp_log_setup(&log);
 }
 
 void qwp_options_describe(enum qwp_command command, FILE *out)

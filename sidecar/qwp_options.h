@@ -44,6 +44,7 @@ struct qwp_options {
     uint8_t doorbell;    /* enum qwp_doorbell */
     uint8_t log_level;   /* enum qwp_log_level */
     bool compact;        /* QWP_ENCODE_COMPACT */
+    uint8_t log_format;  /* enum qwp_log_format */
     int64_t linger_ns;
     uint64_t batch_rows_max;
     uint64_t batch_bytes_max;
@@ -66,6 +67,8 @@ QWP_MUST_USE enum qwp_result qwp_options_parse(struct qwp_options *options,
                                                char *const *argv, struct qwp_error *err);
 /* Lowers linger and batch bounds to what the connect string's auto_flush_* keys ask for. */
 void qwp_options_bound(struct qwp_options *options, const struct qwp_conf *conf);
+/* As --log-level and --log-format say, to stderr. */
+void qwp_options_log_setup(const struct qwp_options *options);
 /* What --help says. */
 void qwp_options_describe(enum qwp_command command, FILE *out);
 

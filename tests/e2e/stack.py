@@ -7,6 +7,7 @@
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -100,8 +101,8 @@ class Stack:
         assert self.sidecar.poll() is None, self.log_text()
 
     def is_ready(self):
-        return 'msg="ready" version=' in self.log_text() and \
-            "pid=%d\n" % self.sidecar.pid in self.log_text()
+        said = r'(msg=|"msg":)"ready".*\Wpid\W+%d\W' % self.sidecar.pid
+        return re.search(said, self.log_text()) is not None
 
     def log_text(self):
         with open(self.log.name) as file:
