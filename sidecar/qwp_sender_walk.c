@@ -109,11 +109,21 @@ void qwp_sender_attempt_later(struct qwp_sender *sender)
     sender->refused = false;
 }
 
+/* Nothing is due by the clock of this cycle, which may lag behind the one that the timer went by: a
+ * timer that has fired meanwhile must not be the last. */
+static bool not_yet(struct qwp_sender *sender, int64_t at_ns)
+{
+    if (!sender->timer.in_flight) {
+        timer_at(sender, at_ns);
+    }
+    return false;
+}
+
 bool qwp_sender_walk_on(struct qwp_sender *sender, int64_t now_ns)
 {
     if (sender->state == QWP_SENDER_RESOLVING) {
         if (now_ns < sender->attempt_ns) {
-            return false;
+            return not_yet(sender, sender->attempt_ns);
         }
         char text[QWP_CONTROL_TEXT_BYTES];
         snprintf(text, sizeof text, "'%s': the name is not resolved within auth_timeout_ms",
@@ -127,7 +137,7 @@ bool qwp_sender_walk_on(struct qwp_sender *sender, int64_t now_ns)
     }
     if (now_ns < sender->attempt_ns) {
         if (now_ns < sender->look_ns) {
-            return false;
+            return not_yet(sender, sooner(sender->attempt_ns, sender->look_ns));
         }
         if (!qwp_secrets_changed(&sender->secrets, false)) {
             wait_on(sender, now_ns);

@@ -33,7 +33,12 @@ struct qwp_resolver {
     struct lookup *lookup; /* under way, or NULL */
 };
 
+enum { LOOKUPS_MAX = 8 };    /* in the process */
 enum { STATUS_PENDING = 1 }; /* getaddrinfo() gives 0 or negative numbers */
+
+/* Look-ups cannot be stopped. One that is dropped goes on until the system's resolver gives up, and
+ * with impatient owners these add up. Any thread. */
+static _Atomic int lookups_running;
 
 static void lookup_release(struct lookup *lookup)
 {
@@ -73,6 +78,7 @@ static void *lookup_run(void *arg)
     while (write(lookup->done_fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
     lookup_release(lookup);
+    atomic_fetch_sub_explicit(&lookups_running, 1, memory_order_relaxed);
     return NULL;
 }
 
@@ -182,6 +188,7 @@ static int helper_start(struct lookup *lookup)
     const int error = pthread_create(&thread, NULL, lookup_run, lookup);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error == 0) {
+        atomic_fetch_add_explicit(&lookups_running, 1, memory_order_relaxed);
         pthread_detach(thread);
     }
     return error;
@@ -197,6 +204,11 @@ enum qwp_result qwp_resolve_start(struct qwp_resolver *resolver, const char *hos
     if (addresses_get(host, service, AI_NUMERICHOST, &numeric) == 0) {
         report(resolver, host, 0, &numeric);
         return QWP_OK;
+    }
+    if (atomic_load_explicit(&lookups_running, memory_order_relaxed) >= LOOKUPS_MAX) {
+        return qwp_fail(err, QWP_LIMIT, 0,
+                        "cannot resolve '%s': %d look-ups of names do not come to an end", host,
+                        LOOKUPS_MAX);
     }
     struct lookup *lookup = lookup_create(resolver, host, port);
     if (lookup == NULL) {

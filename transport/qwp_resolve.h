@@ -39,7 +39,8 @@ QWP_MUST_USE enum qwp_result qwp_resolver_open(struct qwp_resolver **out, struct
 void qwp_resolver_close(struct qwp_resolver *resolver);
 
 /* Looks `host` up; the callback comes once, perhaps before this returns. One at a time: a new
- * look-up drops the one before. On failure no callback comes. */
+ * look-up drops the one before. On failure no callback comes: QWP_LIMIT while too many that were
+ * dropped still run. */
 QWP_MUST_USE enum qwp_result qwp_resolve_start(struct qwp_resolver *resolver, const char *host,
                                                uint16_t port, struct qwp_error *err);
 
