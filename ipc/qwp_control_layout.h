@@ -18,7 +18,7 @@
 #define QWP_CONTROL_MAGIC UINT64_C(0x314c52544e4f4351) /* "QCONTRL1" */
 #define QWP_CONTROL_FILE  "control"
 #define QWP_BELL_FILE     "bell"
-enum { QWP_CONTROL_MAJOR = 1, QWP_CONTROL_MINOR = 1 };
+enum { QWP_CONTROL_MAJOR = 1, QWP_CONTROL_MINOR = 2 };
 
 /* epoch: count in the high bits, state in the low two. */
 enum {
@@ -39,7 +39,18 @@ enum qwp_store_state {
     QWP_STORE_FULL = 1,    /* its budget is used up: rows wait in their rings */
     QWP_STORE_BLOCKED = 2, /* it cannot be written (disk full, I/O error): likewise */
 };
-enum { QWP_CONTROL_TEXT_BYTES = 256, QWP_CONTROL_TABLE_NAME_BYTES = 128 };
+enum {
+    QWP_CONTROL_TEXT_BYTES = 256,
+    QWP_CONTROL_TABLE_NAME_BYTES = 128,
+    QWP_CONTROL_ANSWERS = 8, /* kinds of rejection, see qwp_answer_name() */
+    QWP_CONTROL_LATENCY_BUCKETS = 24,
+};
+
+/* Durations of frames; edges as qwp_latency_bucket_ns() has them. */
+struct qwp_control_latency {
+    _Atomic uint64_t buckets[QWP_CONTROL_LATENCY_BUCKETS]; /* not cumulative */
+    _Atomic uint64_t sum_ns;
+};
 
 /* One per attached ring, for `status`. */
 struct qwp_control_producer {
@@ -120,6 +131,27 @@ struct qwp_control_header {
     _Atomic uint64_t frames_unsynced;  /* published and not yet on disk (sf_durability=periodic) */
     char store_error[QWP_CONTROL_TEXT_BYTES]; /* why store_state is not QWP_STORE_OK */
     char keeper_error[QWP_CONTROL_TEXT_BYTES];
+
+    /* The same, since minor version 2: for metrics and health. Monotonic times, 0: never. */
+    _Atomic uint64_t frames_waiting; /* writer of what the store has: keeper */
+    _Atomic uint64_t store_bytes_max;
+    _Atomic uint64_t segments_sealed;
+    _Atomic uint64_t segments_spare;
+    _Atomic uint64_t segments_recycled;
+    _Atomic uint64_t connect_attempts; /* writer until `answers`: sender */
+    _Atomic uint64_t frames_replayed;  /* of frames_sent, those that had been sent before */
+    _Atomic uint64_t bytes_received;
+    _Atomic uint64_t bytes_in_flight;
+    _Atomic uint64_t messages_in_flight;
+    _Atomic int64_t progress_ns;          /* last acknowledgement */
+    _Atomic int64_t error_us;             /* wall time of last_error */
+    _Atomic uint32_t credentials_refused; /* since the last connection; 0, 1 */
+    _Atomic uint64_t answers[QWP_CONTROL_ANSWERS];
+    _Atomic int64_t beat_ns;   /* last duty cycle; writer until the end: intake */
+    _Atomic int64_t oldest_ns; /* when the oldest frame that waits was stored; 0: none waits */
+    struct qwp_control_latency seen_to_stored;
+    struct qwp_control_latency stored_to_acked;
+    struct qwp_control_latency seen_to_acked;
 };
 
 enum { QWP_CONTROL_PRODUCERS_OFF = 4096 };

@@ -31,8 +31,17 @@ static void report(struct qwp_duty *duty, int64_t now_ns)
 {
     struct qwp_control_header *page = duty->control->header;
     if (duty->intake != NULL) {
+        qwp_intake_report(duty->intake);
+    }
+    if (duty->sender != NULL) {
         struct qwp_seglog_stats stats;
         qwp_seglog_stats(duty->log, &stats);
+        store_u64(&page->frames_waiting,
+                  qwp_seglog_published_count(duty->log) - qwp_seglog_acked_count(duty->log));
+        store_u64(&page->store_bytes_max, stats.bytes_total_max);
+        store_u64(&page->segments_sealed, stats.segments_sealed);
+        store_u64(&page->segments_spare, stats.segments_spare);
+        store_u64(&page->segments_recycled, stats.recycled);
         store_u64(&page->bytes_waiting, stats.bytes_waiting);
         store_u64(&page->store_bytes, stats.bytes_total);
         store_u64(&page->rotations, stats.rotations);
@@ -41,14 +50,19 @@ static void report(struct qwp_duty *duty, int64_t now_ns)
         store_u64(&page->sync_failures, stats.sync_failures);
         store_u64(&page->segments_suspect, stats.segments_suspect);
         store_u64(&page->frames_unsynced, stats.unsynced_count);
-        qwp_intake_report(duty->intake);
-    }
-    if (duty->sender != NULL) {
         struct qwp_session_counters counters;
         qwp_session_count(duty->sender->session, &counters);
         store_u64(&page->bytes_sent, counters.bytes_sent);
+        store_u64(&page->bytes_received, counters.bytes_received);
     }
+    duty->figures_changed = false;
     duty->report_ns = now_ns + (int64_t)REPORT_MS * QWP_NS_PER_MS;
+}
+
+/* For whoever has woken the loop to see whether it lives. */
+static void beat(struct qwp_duty *duty, int64_t now_ns)
+{
+    atomic_store_explicit(&duty->control->header->beat_ns, now_ns, memory_order_relaxed);
 }
 
 /* ---- what wakes a parked duty ---- */
@@ -147,6 +161,7 @@ static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     bool more;
     qwp_seglog_maintain(duty->log, now_ns, &more, &duty->keeper_ns);
     alarm_show(duty);
+    duty->figures_changed = true;
     if (more) {
         duty->keeper_ns = 0;
     }
@@ -277,8 +292,9 @@ static void park(struct qwp_duty *duty, int64_t next_intake_ns, int64_t next_ns)
                 next_ns = QWP_NEVER_NS;
             }
         }
-        qwp_intake_settle(duty->intake);
-        if (duty->intake->figures_changed) {
+        qwp_intake_settle(duty->intake, now_ns);
+        beat(duty, now_ns);
+        if (duty->intake->figures_changed || duty->figures_changed) {
             report(duty, now_ns);
         }
         if (duty->end_ns != 0 && all_acked(duty)) {
@@ -295,7 +311,7 @@ static void park(struct qwp_duty *duty, int64_t next_intake_ns, int64_t next_ns)
 
 static void rest(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, int64_t next_ns)
 {
-    if (duty->intake != NULL && duty->intake->figures_changed) {
+    if (duty->intake != NULL && (duty->intake->figures_changed || duty->figures_changed)) {
         report(duty, now_ns);
     }
     if (duty->intake != NULL) {
@@ -324,6 +340,7 @@ static void cycle(struct qwp_duty *duty)
         int64_t next_ns = QWP_NEVER_NS;
         bool worked = false;
         if (duty->intake != NULL) {
+            beat(duty, now_ns);
             hangup_forward(duty);
             worked |= intake_step(duty, now_ns, &next_intake_ns);
         }

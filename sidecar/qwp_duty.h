@@ -45,6 +45,7 @@ struct qwp_duty {
     uint64_t acked_seen;
     int64_t keeper_ns;                  /* when it is due by time */
     enum qwp_keeper_state keeper_state; /* as it was shown */
+    bool figures_changed;               /* the keeper\'s */
     int64_t report_ns;                  /* next figures while busy */
     int64_t rescan_ns;
     int signals_seen;

@@ -43,6 +43,8 @@ enum qwp_result qwp_intake_init(struct qwp_intake *intake, const struct qwp_inta
      */
     intake->framed_symbols = qwp_dict_count(intake->dict);
     intake->acked_seen = qwp_seglog_acked_count(log);
+    qwp_latency_init(&intake->latency, control->header, qwp_seglog_published_count(log),
+                     intake->acked_seen, qwp_clock_monotonic_ns());
     intake->sources = calloc(options->producers_max, sizeof *intake->sources);
     intake->def_entry = malloc(QWP_RING_DEF_BYTES_MAX);
     enum qwp_result result = qwp_schema_init(&intake->schema, options->tables_max);
@@ -253,12 +255,16 @@ static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
     const uint64_t fsn = qwp_seglog_publish(intake->log);
     QWP_CRASH_POINT("intake.published");
     qwp_cursors_published(intake->cursors);
+    const int64_t stored_ns = qwp_clock_monotonic_ns();
+    int64_t seen_ns = stored_ns;
     for (uint32_t i = 0; i < intake->source_count; i++) {
         if (intake->sources[i]->in_frame) {
-            qwp_source_stored(intake->sources[i], fsn);
+            const int64_t oldest_ns = qwp_source_stored(intake->sources[i], fsn);
+            seen_ns = oldest_ns < seen_ns ? oldest_ns : seen_ns;
             QWP_CRASH_POINT("intake.releasing");
         }
     }
+    qwp_latency_stored(&intake->latency, fsn, seen_ns, stored_ns);
     const uint64_t rows = qwp_framer_rows(intake->framer);
     qwp_notes_add(&intake->frames, (struct qwp_note){.fsn = fsn, .rows = rows});
     struct qwp_control_header *page = intake->control->header;
@@ -334,7 +340,8 @@ struct visit {
     bool half_full; /* some ring */
 };
 
-static void source_visit(struct qwp_intake *intake, struct qwp_source *source, struct visit *visit)
+static void source_visit(struct qwp_intake *intake, struct qwp_source *source, int64_t now_ns,
+                         struct visit *visit)
 {
     if (source->detached) {
         return;
@@ -343,12 +350,14 @@ static void source_visit(struct qwp_intake *intake, struct qwp_source *source, s
         detach(intake, source, "");
         return;
     }
+    const uint64_t seen_pos = source->rx.tail_seen_pos;
     const enum qwp_result polled = intake->closing ? QWP_AGAIN : qwp_ring_poll(&source->rx);
     if (polled == QWP_CORRUPT) {
         detach(intake, source, "impossible tail position");
         return;
     }
     if (polled == QWP_OK) {
+        qwp_sights_saw(&source->sights, source->rx.head_pos, seen_pos, now_ns);
         struct qwp_error err;
         const enum qwp_result defined =
             qwp_source_define(source, intake->def_entry, &intake->schema, intake->dict, &err);
@@ -364,11 +373,11 @@ static void source_visit(struct qwp_intake *intake, struct qwp_source *source, s
     visit->half_full |= waiting * 2 >= source->rx.data_bytes;
 }
 
-static struct visit visit_all(struct qwp_intake *intake)
+static struct visit visit_all(struct qwp_intake *intake, int64_t now_ns)
 {
     struct visit visit = {0};
     for (uint32_t i = 0; i < intake->source_count; i++) {
-        source_visit(intake, intake->sources[i], &visit);
+        source_visit(intake, intake->sources[i], now_ns, &visit);
     }
     return visit;
 }
@@ -431,13 +440,14 @@ static bool orphans_remove(struct qwp_intake *intake)
     return removed;
 }
 
-bool qwp_intake_settle(struct qwp_intake *intake)
+bool qwp_intake_settle(struct qwp_intake *intake, int64_t now_ns)
 {
     const uint64_t acked = qwp_seglog_acked_count(intake->log);
     if (acked == intake->acked_seen) {
         return false;
     }
     intake->acked_seen = acked;
+    qwp_latency_acked(&intake->latency, acked, now_ns);
     for (uint32_t i = 0; i < intake->source_count; i++) {
         qwp_source_settle(intake->sources[i], acked);
     }
@@ -450,7 +460,7 @@ bool qwp_intake_settle(struct qwp_intake *intake)
 
 bool qwp_intake_do_work(struct qwp_intake *intake, int64_t now_ns, int64_t *next_ns)
 {
-    bool worked = qwp_intake_settle(intake);
+    bool worked = qwp_intake_settle(intake, now_ns);
     intake->lingering = false;
     if (intake->frame_open) {
         frame_fill(intake, QWP_INTAKE_STEP_ROWS, now_ns);
@@ -464,7 +474,7 @@ bool qwp_intake_do_work(struct qwp_intake *intake, int64_t now_ns, int64_t *next
         return true; /* too soon to look again, too short to sleep */
     }
     intake->next_visit_ns = now_ns + QWP_INTAKE_VISIT_NS;
-    const struct visit visit = visit_all(intake);
+    const struct visit visit = visit_all(intake, now_ns);
     worked |= orphans_remove(intake);
     if (visit.bytes == 0) {
         intake->more_due = false;
@@ -605,7 +615,7 @@ void qwp_intake_close_rings(struct qwp_intake *intake)
     if (intake->frame_open) {
         frame_abandon(intake);
     }
-    (void)visit_all(intake);
+    (void)visit_all(intake, qwp_clock_monotonic_ns());
     for (uint32_t i = 0; i < intake->source_count; i++) {
         struct qwp_source *source = intake->sources[i];
         if (!source->detached) {

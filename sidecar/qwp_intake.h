@@ -13,6 +13,7 @@
 #include "core/store/qwp_seglog.h"
 #include "ipc/qwp_bell.h"
 #include "sidecar/qwp_framer.h"
+#include "sidecar/qwp_latency.h"
 
 enum {
     QWP_INTAKE_STEP_ROWS = 4096,
@@ -63,6 +64,7 @@ struct qwp_intake {
     uint32_t framed_symbols;
     uint64_t acked_seen;
     struct qwp_notes frames; /* rows of each frame; their positions mean nothing */
+    struct qwp_latency latency;
     /* writer: sender. reader: intake. Relaxed: a frame built a moment too large is split later. */
     _Atomic size_t message_bytes_max;
 };
@@ -84,7 +86,7 @@ bool qwp_intake_do_work(struct qwp_intake *intake, int64_t now_ns, int64_t *next
 
 /* What the acknowledgements since the last call settle, for when no duty cycle runs. True:
  * something. */
-bool qwp_intake_settle(struct qwp_intake *intake);
+bool qwp_intake_settle(struct qwp_intake *intake, int64_t now_ns);
 /* Rows wait for room in the log, which may be there by now. */
 bool qwp_intake_may_retry(const struct qwp_intake *intake);
 /* Whether a ring belongs to another user than ours. */

@@ -2,6 +2,7 @@
 
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
+#include "sidecar/qwp_answer.h"
 #include "sidecar/qwp_sender_internal.h"
 
 /* ---- what the session says ---- */
@@ -18,6 +19,7 @@ static void on_up(void *owner, size_t message_bytes_max)
     sender->catch_up_end = qwp_dict_count(qwp_seglog_dict(sender->options.log));
     qwp_seglog_rewind(sender->options.log, &sender->cursor);
     qwp_sender_add(&sender->options.page->connects, 1);
+    atomic_store_explicit(&sender->options.page->credentials_refused, 0, memory_order_relaxed);
     qwp_sender_show_state(sender, sender->catch_up_end > 0 ? QWP_CONNECTION_CATCHING_UP
                                                            : QWP_CONNECTION_UP);
     qwp_sender_connected(sender);
@@ -30,6 +32,9 @@ static void on_down(void *owner, const struct qwp_session_down *down)
     qwp_sender_show_state(sender, QWP_CONNECTION_DOWN);
     if (sender->state == QWP_SENDER_CLOSING) {
         return;
+    }
+    if (down->cause == QWP_DOWN_AUTH) {
+        atomic_store_explicit(&sender->options.page->credentials_refused, 1, memory_order_relaxed);
     }
     if (down->was_up) {
         qwp_sender_add(&sender->options.page->disconnects, 1);
@@ -54,6 +59,8 @@ static void on_ok(void *owner, int64_t sequence, const unsigned char *tables, si
     qwp_sender_add(&sender->options.page->frames_acked,
                    fsn_end - qwp_seglog_acked_count(sender->options.log));
     qwp_seglog_ack(sender->options.log, fsn_end - 1);
+    atomic_store_explicit(&sender->options.page->progress_ns, qwp_clock_monotonic_ns(),
+                          memory_order_relaxed);
     if (sender->options.intake_loop != NULL) {
         qwp_loop_wake(sender->options.intake_loop);
     }
@@ -68,36 +75,16 @@ static void on_durable(void *owner, const unsigned char *tables, size_t tables_b
     (void)table_count;
 }
 
-static const char *status_name(uint8_t status)
-{
-    switch (status) {
-    case QWP_STATUS_SCHEMA_MISMATCH:
-        return "SCHEMA_MISMATCH";
-    case QWP_STATUS_PARSE_ERROR:
-        return "PARSE_ERROR";
-    case QWP_STATUS_INTERNAL_ERROR:
-        return "INTERNAL_ERROR";
-    case QWP_STATUS_SECURITY_ERROR:
-        return "SECURITY_ERROR";
-    case QWP_STATUS_WRITE_ERROR:
-        return "WRITE_ERROR";
-    case QWP_STATUS_NOT_WRITABLE:
-        return "NOT_WRITABLE";
-    case QWP_STATUS_DICTIONARY_GAP:
-        return "DICTIONARY_GAP";
-    default:
-        return "unknown";
-    }
-}
-
 static void on_rejected(void *owner, int64_t sequence, uint8_t status, const char *text, size_t len)
 {
     struct qwp_sender *sender = owner;
     const uint64_t fsn_end = qwp_sender_in_flight_at(sender, sequence)->fsn_end;
     char shown[QWP_CONTROL_TEXT_BYTES];
-    snprintf(shown, sizeof shown, "server answered %s: %.*s", status_name(status), (int)len, text);
+    snprintf(shown, sizeof shown, "server answered %s: %.*s",
+             qwp_answer_name(qwp_answer_index(status)), (int)len, text);
     qwp_sender_show_error(sender, shown);
     qwp_sender_add(&sender->options.page->server_errors, 1);
+    qwp_sender_add(&sender->options.page->answers[qwp_answer_index(status)], 1);
     if (fsn_end != sender->rejected_fsn_end) { /* once a frame, however often it is sent again */
         sender->rejected_fsn_end = fsn_end;
         qwp_log(QWP_LOG_ERROR, "message rejected; it is sent again until the server takes it",

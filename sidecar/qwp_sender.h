@@ -74,6 +74,7 @@ struct qwp_sender {
     int64_t first_sequence;                                   /* of the oldest in flight */
     int64_t next_sequence;
     size_t bytes_in_flight;
+    uint64_t sent_fsn_end;                /* frames below were sent before */
     uint32_t catch_up_next, catch_up_end; /* symbol ids still to be registered */
 
     /* the outage now, for the log */

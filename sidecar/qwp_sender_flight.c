@@ -16,7 +16,15 @@ bool qwp_sender_has_room(const struct qwp_sender *sender)
            sender->bytes_in_flight < QWP_SENDER_WINDOW_BYTES;
 }
 
-/* Hands a message to the session. False: it takes none now. */
+static void show_in_flight(const struct qwp_sender *sender)
+{
+    struct qwp_control_header *page = sender->options.page;
+    atomic_store_explicit(&page->bytes_in_flight, sender->bytes_in_flight, memory_order_relaxed);
+    atomic_store_explicit(&page->messages_in_flight,
+                          (uint64_t)(sender->next_sequence - sender->first_sequence),
+                          memory_order_relaxed);
+}
+
 bool qwp_sender_message_send(struct qwp_sender *sender, const unsigned char *message, size_t len,
                              uint64_t fsn_end, unsigned char *owned)
 {
@@ -29,6 +37,7 @@ bool qwp_sender_message_send(struct qwp_sender *sender, const unsigned char *mes
         (struct qwp_in_flight){.fsn_end = fsn_end, .len = len, .owned = owned};
     sender->next_sequence++;
     sender->bytes_in_flight += len;
+    show_in_flight(sender);
     return true;
 }
 
@@ -43,6 +52,7 @@ uint64_t qwp_sender_pop(struct qwp_sender *sender, int64_t sequence)
         sender->bytes_in_flight -= message->len;
         free(message->owned);
     }
+    show_in_flight(sender);
     return fsn_end;
 }
 
@@ -93,5 +103,10 @@ bool qwp_sender_frame_send(struct qwp_sender *sender)
         return false;
     }
     qwp_sender_add(&sender->options.page->frames_sent, 1);
+    if (frame.fsn < sender->sent_fsn_end) {
+        qwp_sender_add(&sender->options.page->frames_replayed, 1);
+    } else {
+        sender->sent_fsn_end = frame.fsn + 1;
+    }
     return true;
 }

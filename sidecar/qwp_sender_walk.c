@@ -22,6 +22,8 @@ void qwp_sender_show_error(struct qwp_sender *sender, const char *text)
 {
     struct qwp_control_header *page = sender->options.page;
     qwp_shared_text_set(page->last_error, sizeof page->last_error, text);
+    atomic_store_explicit(&page->error_us, qwp_clock_wall_ns() / QWP_NS_PER_US,
+                          memory_order_relaxed);
 }
 
 const struct qwp_endpoint *qwp_sender_endpoint(const struct qwp_sender *sender)
@@ -279,6 +281,7 @@ void qwp_sender_endpoint_connect(struct qwp_sender *sender)
 {
     const struct qwp_endpoint *endpoint = qwp_sender_endpoint(sender);
     secrets_read(sender);
+    qwp_sender_add(&sender->options.page->connect_attempts, 1);
     char text[QWP_CONTROL_TEXT_BYTES];
     snprintf(text, sizeof text, "%s:%u", endpoint->host, endpoint->port);
     qwp_shared_text_set(sender->options.page->endpoint, sizeof text, text);

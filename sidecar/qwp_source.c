@@ -221,12 +221,15 @@ enum qwp_result qwp_source_define(struct qwp_source *source, unsigned char *entr
     }
 }
 
-void qwp_source_stored(struct qwp_source *source, uint64_t fsn)
+int64_t qwp_source_stored(struct qwp_source *source, uint64_t fsn)
 {
+    const int64_t seen_ns = source->sights.oldest_ns;
     qwp_notes_add(&source->notes, (struct qwp_note){fsn, source->taken_pos, source->taken_rows});
     qwp_ring_release(&source->rx, source->taken_pos, source->taken_rows);
     source->taken_rows = 0;
     source->in_frame = false;
+    qwp_sights_took(&source->sights, source->rx.head_pos, source->rx.tail_seen_pos);
+    return seen_ns;
 }
 
 void qwp_source_untake(struct qwp_source *source)

@@ -12,6 +12,7 @@
 #include "core/store/qwp_dict.h"
 #include "ipc/qwp_rendezvous.h"
 #include "ipc/qwp_ring.h"
+#include "sidecar/qwp_latency.h"
 #include "sidecar/qwp_notes.h"
 #include "sidecar/qwp_schema.h"
 
@@ -28,6 +29,7 @@ struct qwp_source {
     uint32_t cursor; /* handle of its notes, see qwp_cursors.h */
     bool orphan;     /* the producer is gone: drain, then remove */
     bool detached;   /* faulty: never read again */
+    struct qwp_sights sights;
     struct qwp_notes notes;
     struct qwp_control_producer *slot; /* its entry in the control file; NULL: none */
 };
@@ -50,8 +52,9 @@ void qwp_source_close(struct qwp_source *source);
 QWP_MUST_USE enum qwp_result qwp_source_define(struct qwp_source *source, unsigned char *entry,
                                                struct qwp_schema *schema, struct qwp_dict *dict,
                                                struct qwp_error *err);
-/* The rows taken are stored, the last of them in frame `fsn`. */
-void qwp_source_stored(struct qwp_source *source, uint64_t fsn);
+/* The rows taken are stored, the last of them in frame `fsn`. Returns when the oldest of them was
+ * first seen, or earlier. */
+int64_t qwp_source_stored(struct qwp_source *source, uint64_t fsn);
 /* The frame being built was given up. */
 void qwp_source_untake(struct qwp_source *source);
 /* Frames below acked_count are acknowledged. */
