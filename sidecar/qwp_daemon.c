@@ -224,10 +224,6 @@ static enum qwp_result loops_start(struct daemon *d, struct qwp_error *err)
 
 static enum qwp_result start(struct daemon *d, struct qwp_error *err)
 {
-    if (d->conf->durable_ack) {
-        return qwp_fail(err, QWP_INVALID, 0,
-                        "request_durable_ack is not supported yet: leave it out");
-    }
     enum qwp_result result = rendezvous_start(d, err);
     result = result == QWP_OK ? loops_start(d, err) : result;
     result = result == QWP_OK ? qwp_guard_open((uint32_t)d->options->producers_max, err) : result;

@@ -17,6 +17,7 @@ static void on_up(void *owner, size_t message_bytes_max)
     sender->first_sequence = sender->next_sequence = 0;
     sender->catch_up_next = 0;
     sender->catch_up_end = qwp_dict_count(qwp_seglog_dict(sender->options.log));
+    qwp_durable_reset(&sender->durable);
     qwp_seglog_rewind(sender->options.log, &sender->cursor);
     qwp_sender_add(&sender->options.page->connects, 1);
     atomic_store_explicit(&sender->options.page->credentials_refused, 0, memory_order_relaxed);
@@ -46,33 +47,14 @@ static void on_ok(void *owner, int64_t sequence, const unsigned char *tables, si
                   uint16_t table_count)
 {
     struct qwp_sender *sender = owner;
-    (void)tables;
-    (void)tables_bytes;
-    (void)table_count;
-    sender->backoff_ns = sender->options.conf->backoff_ns_min;
-    sender->acked = true;
-    qwp_sender_outage_end(sender);
-    const uint64_t fsn_end = qwp_sender_pop(sender, sequence);
-    if (fsn_end == 0) {
-        return;
-    }
-    qwp_sender_add(&sender->options.page->frames_acked,
-                   fsn_end - qwp_seglog_acked_count(sender->options.log));
-    qwp_seglog_ack(sender->options.log, fsn_end - 1);
-    atomic_store_explicit(&sender->options.page->progress_ns, qwp_clock_monotonic_ns(),
-                          memory_order_relaxed);
-    if (sender->options.intake_loop != NULL) {
-        qwp_loop_wake(sender->options.intake_loop);
-    }
+    qwp_sender_settle_ok(sender, qwp_sender_pop(sender, sequence), tables, tables_bytes,
+                         table_count);
 }
 
 static void on_durable(void *owner, const unsigned char *tables, size_t tables_bytes,
                        uint16_t table_count)
 {
-    (void)owner;
-    (void)tables;
-    (void)tables_bytes;
-    (void)table_count;
+    qwp_sender_settle_durable(owner, tables, tables_bytes, table_count);
 }
 
 static void on_rejected(void *owner, int64_t sequence, uint8_t status, const char *text, size_t len)
@@ -117,6 +99,7 @@ enum qwp_result qwp_sender_init(struct qwp_sender *sender, const struct qwp_send
         .backoff_ns = conf->backoff_ns_min,
         .random = (uint64_t)qwp_clock_monotonic_ns() | 1,
         .timer = {.fn = qwp_sender_on_timer},
+        .durable_timer = {.fn = qwp_sender_on_durable_timer, .owner = sender},
     };
     sender->session_options = (struct qwp_session_options){
         .loop = options->loop,
@@ -141,6 +124,9 @@ enum qwp_result qwp_sender_init(struct qwp_sender *sender, const struct qwp_send
     if (result == QWP_OK) {
         result = qwp_session_open(&sender->session, &sender->session_options, err);
     }
+    if (result == QWP_OK && conf->durable_ack) {
+        result = qwp_durable_open(&sender->durable, err);
+    }
     if (result == QWP_OK) {
         result =
             qwp_resolver_open(&sender->resolver, options->loop, qwp_sender_resolved, sender, err);
@@ -154,12 +140,14 @@ enum qwp_result qwp_sender_init(struct qwp_sender *sender, const struct qwp_send
 static void session_fini(struct qwp_sender *sender)
 {
     qwp_loop_cancel(sender->options.loop, &sender->timer);
-    while (sender->timer.in_flight) {
+    qwp_loop_cancel(sender->options.loop, &sender->durable_timer);
+    while (sender->timer.in_flight || sender->durable_timer.in_flight) {
         (void)qwp_loop_run(sender->options.loop, QWP_NEVER_NS);
     }
     qwp_session_close(sender->session);
     qwp_resolver_close(sender->resolver);
     (void)qwp_sender_pop(sender, sender->next_sequence - 1);
+    qwp_durable_close(&sender->durable);
     sender->session = NULL;
     sender->resolver = NULL;
 }

@@ -15,6 +15,7 @@
 #include "core/conf/qwp_conf.h"
 #include "core/store/qwp_seglog.h"
 #include "ipc/qwp_control_layout.h"
+#include "sidecar/qwp_durable.h"
 #include "sidecar/qwp_secrets.h"
 #include "transport/qwp_resolve.h"
 #include "transport/qwp_session.h"
@@ -76,6 +77,11 @@ struct qwp_sender {
     size_t bytes_in_flight;
     uint64_t sent_fsn_end;                /* frames below were sent before */
     uint32_t catch_up_next, catch_up_end; /* symbol ids still to be registered */
+
+    /* acknowledged, not yet durable (only with request_durable_ack) */
+    struct qwp_durable durable;
+    struct qwp_op durable_timer; /* asks the server for more, while any wait */
+    uint64_t durable_bytes_sent; /* when the timer was set */
 
     /* the outage now, for the log */
     bool in_outage;

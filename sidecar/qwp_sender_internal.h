@@ -2,7 +2,8 @@
  *
  *   qwp_sender.c         what the session says, life and duty cycle
  *   qwp_sender_walk.c    endpoints, backoff, outages and what is told about them
- *   qwp_sender_flight.c  messages on their way, catch-up, frames */
+ *   qwp_sender_flight.c  messages on their way, catch-up, frames
+ *   qwp_sender_settle.c  what is acknowledged, or durable, and so done with */
 #ifndef QWP_SENDER_INTERNAL_H
 #define QWP_SENDER_INTERNAL_H
 
@@ -58,5 +59,16 @@ uint64_t qwp_sender_pop(struct qwp_sender *sender, int64_t sequence);
 bool qwp_sender_catch_up(struct qwp_sender *sender);
 /* The next frame of the log. False: there is none, or no room. */
 bool qwp_sender_frame_send(struct qwp_sender *sender);
+
+/* ---- qwp_sender_settle.c ---- */
+
+/* The server has frames below `fsn_end` for good (0: a message that completes none). */
+void qwp_sender_settle(struct qwp_sender *sender, uint64_t fsn_end);
+/* An OK that completes frames below `fsn_end`: settles them, or waits until they are durable. */
+void qwp_sender_settle_ok(struct qwp_sender *sender, uint64_t fsn_end, const unsigned char *tables,
+                          size_t tables_bytes, uint16_t table_count);
+void qwp_sender_settle_durable(struct qwp_sender *sender, const unsigned char *tables,
+                               size_t tables_bytes, uint16_t table_count);
+void qwp_sender_on_durable_timer(struct qwp_op *op, int outcome, bool more);
 
 #endif

@@ -108,10 +108,9 @@ const struct qwp_option qwp_conf_table[QWP_CONF_TABLE_COUNT] = {
            "longest wait for acknowledgements at a stop; 0: none",
            .flags = QWP_OPTION_MINUS_ONE_IS_ZERO),
     FLAG("request_durable_ack", durable_ack, "off",
-         "(not in effect yet) count rows as delivered only when the server has replicated them"),
+         "count rows as delivered only when the server has replicated them"),
     NUMBER("durable_ack_keepalive_interval_millis", QWP_OPTION_MILLIS, durable_ack_keepalive_ns,
-           "200",
-           "(not in effect yet) between pings that ask for durable acknowledgements; 0: none",
+           "200", "between pings that ask for durable acknowledgements; 0: none",
            .flags = QWP_OPTION_MINUS_ONE_IS_ZERO),
 
     NUMBER(

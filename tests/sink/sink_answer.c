@@ -5,7 +5,7 @@
 #include "tests/sink/sink_websocket.h"
 
 void sink_answer_ok(struct sink_buffer *out, int64_t sequence, struct sink_intake *intake,
-                    bool durable)
+                    struct sink_buffer *durable)
 {
     struct sink_buffer payload = {0};
     const unsigned char ok = QWP_STATUS_OK;
@@ -14,12 +14,12 @@ void sink_answer_ok(struct sink_buffer *out, int64_t sequence, struct sink_intak
     const size_t tables_off = payload.len;
     sink_intake_list_tables(intake, &payload);
     sink_frame_put(out, SINK_OPCODE_BINARY, payload.at, payload.len);
-    if (durable && payload.len > tables_off + sizeof(uint16_t)) {
+    if (durable != NULL && payload.len > tables_off + sizeof(uint16_t)) {
         struct sink_buffer watermarks = {0};
         const unsigned char status = QWP_STATUS_DURABLE_ACK;
         sink_buffer_put(&watermarks, &status, sizeof status);
         sink_buffer_put(&watermarks, payload.at + tables_off, payload.len - tables_off);
-        sink_frame_put(out, SINK_OPCODE_BINARY, watermarks.at, watermarks.len);
+        sink_frame_put(durable, SINK_OPCODE_BINARY, watermarks.at, watermarks.len);
         sink_buffer_fini(&watermarks);
     }
     sink_buffer_fini(&payload);

@@ -33,6 +33,7 @@ struct connection {
     int64_t answer_due;  /* sequence, ALL_ANSWERED when there is none */
     uint32_t unanswered; /* messages since the last answer */
     bool durable;
+    struct sink_buffer durable_held; /* durable acknowledgements that nobody asked for yet */
     bool deaf;     /* a message was rejected: reads on, takes and answers nothing */
     bool ending;   /* a close frame is on its way out */
     bool dropped;  /* no words any more */
@@ -50,6 +51,16 @@ static void count(struct connection *connection, uint64_t struct_off, int64_t by
 #define COUNT(connection, field, by)                                                               \
     count((connection), offsetof(struct sink_counters, field), (by))
 
+/* Where durable acknowledgements go: out, or aside until a ping asks for them. */
+static struct sink_buffer *durable_acks(struct connection *connection)
+{
+    if (!connection->durable) {
+        return NULL;
+    }
+    return connection->options->policy->durable_on_ping ? &connection->durable_held
+                                                        : &connection->out;
+}
+
 static void answer_due(struct connection *connection)
 {
     if (connection->answer_due == ALL_ANSWERED || connection->deaf) {
@@ -57,7 +68,7 @@ static void answer_due(struct connection *connection)
     }
     connection->withheld =
         !sink_mischief_answer(&connection->mischief, connection->answer_due, &connection->intake,
-                              connection->durable, &connection->stream, &connection->out);
+                              durable_acks(connection), &connection->stream, &connection->out);
     if (connection->withheld) {
         return;
     }
@@ -144,6 +155,9 @@ static void take_frame(struct connection *connection, const struct sink_frame *f
         take_message(connection, frame);
         break;
     case SINK_OPCODE_PING:
+        sink_buffer_put(&connection->out, connection->durable_held.at,
+                        connection->durable_held.len);
+        sink_buffer_drop(&connection->durable_held, connection->durable_held.len);
         sink_frame_put(&connection->out, SINK_OPCODE_PONG, frame->payload, frame->payload_len);
         break;
     case SINK_OPCODE_CLOSE:
@@ -394,5 +408,6 @@ void sink_connection_serve(int fd, const struct sink_connection_options *options
     sink_intake_fini(&connection.intake);
     sink_buffer_fini(&connection.in);
     sink_buffer_fini(&connection.out);
+    sink_buffer_fini(&connection.durable_held);
     COUNT(&connection, connections_open, -1);
 }

@@ -233,7 +233,7 @@ static void do_tls(struct sink_mischief *mischief, struct sink_stream *stream)
 
 /* The answer that is due, with what may come with it. */
 static void put_answer(struct sink_mischief *mischief, int64_t sequence, struct sink_intake *intake,
-                       bool durable, struct sink_buffer *out)
+                       struct sink_buffer *durable, struct sink_buffer *out)
 {
     struct sink_fault fault;
     if (!hit(mischief, SINK_FAULT_CONTROL, SINK_FAULT_ANY, &fault)) {
@@ -255,8 +255,8 @@ static void put_answer(struct sink_mischief *mischief, int64_t sequence, struct 
 }
 
 bool sink_mischief_answer(struct sink_mischief *mischief, int64_t sequence,
-                          struct sink_intake *intake, bool durable, struct sink_stream *stream,
-                          struct sink_buffer *out)
+                          struct sink_intake *intake, struct sink_buffer *durable,
+                          struct sink_stream *stream, struct sink_buffer *out)
 {
     struct sink_fault fault;
     if (sink_faults_none(mischief->faults)) {

@@ -44,7 +44,7 @@ bool sink_mischief_closes_upgraded(struct sink_mischief *mischief, struct sink_s
 /* Answers OK up to `sequence`, or as faults have it. false: not now, ask again in
  * SINK_FAULT_STEP_MS. */
 bool sink_mischief_answer(struct sink_mischief *mischief, int64_t sequence,
-                          struct sink_intake *intake, bool durable, struct sink_stream *stream,
-                          struct sink_buffer *out);
+                          struct sink_intake *intake, struct sink_buffer *durable,
+                          struct sink_stream *stream, struct sink_buffer *out);
 
 #endif

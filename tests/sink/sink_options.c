@@ -24,6 +24,7 @@ enum option_id {
     OPTION_LATENCY,
     OPTION_MAX_BATCH,
     OPTION_DURABLE,
+    OPTION_DURABLE_ON_PING,
     OPTION_FAULT,
     OPTION_FAULT_SEED,
     OPTION_HELP,
@@ -44,6 +45,7 @@ static const struct option long_options[] = {
     {"latency", required_argument, NULL, OPTION_LATENCY},
     {"max-batch", required_argument, NULL, OPTION_MAX_BATCH},
     {"durable", no_argument, NULL, OPTION_DURABLE},
+    {"durable-on-ping", no_argument, NULL, OPTION_DURABLE_ON_PING},
     {"fault", required_argument, NULL, OPTION_FAULT},
     {"fault-seed", required_argument, NULL, OPTION_FAULT_SEED},
     {"help", no_argument, NULL, OPTION_HELP},
@@ -78,6 +80,7 @@ const char *sink_options_help(void)
            "  --summary FILE          write the summary there too at the end\n"
            "  --max-batch BYTES       largest message taken (2097138)\n"
            "  --durable               grant durable acknowledgements to those who ask\n"
+           "  --durable-on-ping       the same, but give them only when a ping comes\n"
            "  --fault FAULT           misbehave, see below; may be repeated\n"
            "  --fault-seed N          what throws the dice of faults with a chance (1)\n"
            "\n"
@@ -161,6 +164,9 @@ static enum qwp_result parse_one(struct sink_options *options, int id, struct qw
         return QWP_OK;
     case OPTION_MAX_BATCH:
         return parse_max_batch(options, optarg, err);
+    case OPTION_DURABLE_ON_PING:
+        options->policy.durable_on_ping = true;
+        /* fall through */
     case OPTION_DURABLE:
         options->policy.durable = true;
         return QWP_OK;

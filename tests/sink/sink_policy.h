@@ -24,6 +24,7 @@ struct sink_policy {
     const char *auth_basic;  /* the credentials as they come in the header: base64 */
     const char *auth_bearer; /* the token */
     bool durable;            /* grants X-QWP-Request-Durable-Ack and sends durable acks */
+    bool durable_on_ping;    /* the latter only when a ping asks for them */
     /* Phase message. */
     size_t message_bytes_max;  /* announced, and refused with 1009 beyond */
     size_t deferred_bytes_max; /* of messages waiting for their commit, on one connection */
