@@ -9,7 +9,32 @@
 enum qwp_result qwp_loop_open(struct qwp_loop **out, const struct qwp_loop_options *options,
                               struct qwp_error *err)
 {
-    return qwp_loop_uring_open(out, options, err);
+    if (err != NULL) {
+        err->text[0] = '\0';
+    }
+    if (options->kind == QWP_LOOP_EPOLL) {
+        return qwp_loop_epoll_open(out, options, err);
+    }
+    struct qwp_error reason;
+    const enum qwp_result result = qwp_loop_uring_open(out, options, &reason);
+    if (result == QWP_OK) {
+        return QWP_OK;
+    }
+    if (options->kind == QWP_LOOP_URING || qwp_loop_epoll_open(out, options, err) != QWP_OK) {
+        if (err != NULL) {
+            *err = reason;
+        }
+        return result;
+    }
+    if (err != NULL) {
+        *err = reason;
+    }
+    return QWP_OK;
+}
+
+enum qwp_loop_kind qwp_loop_kind(const struct qwp_loop *loop)
+{
+    return loop->backend->kind;
 }
 
 void qwp_loop_init(struct qwp_loop *loop, const struct qwp_loop_backend *backend, bool busy)

@@ -1,4 +1,4 @@
-/* qwp_loop: completions of system calls, by io_uring.
+/* qwp_loop: completions of system calls, by io_uring, or by epoll where that is not to be had.
  *
  * One loop belongs to one thread. An operation is a struct of the caller's, idle or in flight; its
  * callback runs once per completion, from qwp_loop_run(), and may start operations, also the same.
@@ -7,13 +7,16 @@
  *           and starting operations before that may happen on another. qwp_loop_wake(): any.
  * Progress: starting an operation never blocks and makes no system call, unless more than
  *           `entries` are started between two runs; qwp_loop_run() makes one, or none when there is
- *           nothing to submit, nothing has happened and it may not sleep.
+ *           nothing to submit, nothing has happened and it may not sleep. (epoll: one, and some for
+ *           each operation.)
  *           With nothing but waits in flight the process is not woken: no timer exists but those
  *           of qwp_loop_timer() and of a run's deadline.
  * Errors:   an operation's outcome is a negative errno or what the call returned, as in io_uring.
  *
  * Descriptors are blocking ones (no O_NONBLOCK): with the flag io_uring reports -EAGAIN instead of
- * waiting. A descriptor may be closed only when none of its operations is in flight.
+ * waiting. A descriptor may be closed only when none of its operations is in flight. Behaviour is
+ * the same with both, but that epoll has no futex wait, and leaves a socket that it connected
+ * non-blocking.
  */
 #ifndef QWP_LOOP_H
 #define QWP_LOOP_H
@@ -44,15 +47,38 @@ struct qwp_op {
     int64_t time[2]; /* storage of a timer's timespec */
     struct qwp_op *next;
     struct qwp_op *prev;
+    /* below: the epoll backend's, what was asked for and where it stands */
+    uint8_t state;
+    bool multishot;
+    int fd;
+    uint32_t events;
+    int outcome;
+    void *address;
+    size_t len;
+    struct qwp_op *next_done;
+};
+
+enum qwp_loop_kind {
+    QWP_LOOP_AUTO = 0, /* io_uring, or epoll where it is not to be had */
+    QWP_LOOP_URING = 1,
+    QWP_LOOP_EPOLL = 2,
 };
 
 struct qwp_loop_options {
     unsigned entries; /* submission queue; 0 = 256 */
     bool busy;        /* the owner busy-polls: never sleep in the kernel on its behalf */
+    enum qwp_loop_kind kind;
+    /* Operations of io_uring to do without, as if the kernel had not got them: names as `check`
+     * shows them ("recv,futex"), "all" for io_uring itself. For tests, and for a kernel where one
+     * is broken. NULL: none. */
+    const char *uring_without;
 };
 
+/* QWP_LOOP_AUTO took epoll: QWP_OK, and err->text says why; else err->text is empty then. */
 QWP_MUST_USE enum qwp_result
 qwp_loop_open(struct qwp_loop **out, const struct qwp_loop_options *options, struct qwp_error *err);
+/* Never QWP_LOOP_AUTO. */
+enum qwp_loop_kind qwp_loop_kind(const struct qwp_loop *loop);
 /* Cancels what is in flight, runs the callbacks (-ECANCELED, or the outcome that came first),
  * frees. What these callbacks start is not started. NULL is fine. Not from a callback. */
 void qwp_loop_close(struct qwp_loop *loop);

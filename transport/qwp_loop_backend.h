@@ -1,4 +1,4 @@
-/* qwp_loop_backend: the seam between qwp_loop.h and what really waits (io_uring; epoll beside it).
+/* qwp_loop_backend: the seam between qwp_loop.h and what really waits (io_uring or epoll).
  *
  * qwp_loop.c keeps the books (which operations are in flight, the "soon" list) and a backend
  * starts, cancels and completes system calls. A backend reports each completion by
@@ -30,6 +30,7 @@ struct qwp_request {
 };
 
 struct qwp_loop_backend {
+    enum qwp_loop_kind kind;
     void (*start)(struct qwp_loop *loop, struct qwp_op *op, const struct qwp_request *request);
     void (*cancel)(struct qwp_loop *loop, struct qwp_op *op);
     void (*timer_move)(struct qwp_loop *loop, struct qwp_op *op);
@@ -54,7 +55,11 @@ struct qwp_loop {
     struct qwp_op **soon_tail;
 };
 
+/* Fails where io_uring is not to be had, or lacks an operation that the loop cannot do without. */
 QWP_MUST_USE enum qwp_result qwp_loop_uring_open(struct qwp_loop **out,
+                                                 const struct qwp_loop_options *options,
+                                                 struct qwp_error *err);
+QWP_MUST_USE enum qwp_result qwp_loop_epoll_open(struct qwp_loop **out,
                                                  const struct qwp_loop_options *options,
                                                  struct qwp_error *err);
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <liburing.h>
 #include <linux/futex.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -242,6 +243,7 @@ static void uring_close(struct qwp_loop *loop)
 }
 
 static const struct qwp_loop_backend uring_backend = {
+    .kind = QWP_LOOP_URING,
     .start = uring_start,
     .cancel = uring_cancel,
     .timer_move = uring_timer_move,
@@ -271,13 +273,95 @@ static int open_ring(struct uring *u, unsigned entries)
     return rc;
 }
 
-static bool probe_futex(struct uring *u)
+/* ---- what the kernel has ---- */
+
+static const struct operation {
+    const char *name;
+    unsigned opcode;
+} needed[] = {
+    {"recv", IORING_OP_RECV},           {"send", IORING_OP_SEND},
+    {"connect", IORING_OP_CONNECT},     {"poll", IORING_OP_POLL_ADD},
+    {"read", IORING_OP_READ},           {"timeout", IORING_OP_TIMEOUT},
+    {"cancel", IORING_OP_ASYNC_CANCEL}, {"timeout-remove", IORING_OP_TIMEOUT_REMOVE},
+};
+
+/* Not told by the probe of operations. EXT_ARG came with the update of timeouts (5.11), RSRC_TAGS
+ * with multishot polls (5.13). */
+static const struct feature {
+    const char *name;
+    unsigned flag;
+} needed_features[] = {
+    {"wait-timeout", IORING_FEAT_EXT_ARG},
+    {"poll-multishot", IORING_FEAT_RSRC_TAGS},
+};
+
+/* Whether `name` is one of the words of the list. */
+static bool is_hidden(const char *list, const char *name)
 {
+    const size_t len = strlen(name);
+    for (const char *at = list; at != NULL && *at != '\0';) {
+        const size_t word = strcspn(at, ",");
+        if (word == len && memcmp(at, name, len) == 0) {
+            return true;
+        }
+        at += word + (at[word] == ',' ? 1 : 0);
+    }
+    return false;
+}
+
+static bool has_operation(const struct io_uring_probe *probe, unsigned opcode)
+{
+    return probe->last_op >= opcode && probe->ops_len > opcode &&
+           (probe->ops[opcode].flags & IO_URING_OP_SUPPORTED) != 0;
+}
+
+/* Appends a word; what does not fit is left out. */
+static void list_add(char *list, size_t list_bytes, const char *name)
+{
+    const size_t len = strlen(list);
+    (void)snprintf(list + len, list_bytes - len, "%s%s", len > 0 ? ", " : "", name);
+}
+
+static enum qwp_result probe_ring(struct uring *u, const char *without, struct qwp_error *err)
+{
+    char missing[160] = "";
     struct io_uring_probe *probe = io_uring_get_probe_ring(&u->ring);
-    const bool found = probe != NULL && probe->last_op >= OP_FUTEX_WAIT &&
-                       (probe->ops[OP_FUTEX_WAIT].flags & IO_URING_OP_SUPPORTED) != 0;
+    if (probe == NULL) {
+        return qwp_fail(err, QWP_IO, 0, "event loop: io_uring does not tell its operations");
+    }
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+        if (!has_operation(probe, needed[i].opcode) || is_hidden(without, needed[i].name)) {
+            list_add(missing, sizeof missing, needed[i].name);
+        }
+    }
+    for (size_t i = 0; i < sizeof needed_features / sizeof needed_features[0]; i++) {
+        if ((u->ring.features & needed_features[i].flag) == 0 ||
+            is_hidden(without, needed_features[i].name)) {
+            list_add(missing, sizeof missing, needed_features[i].name);
+        }
+    }
+    u->loop.has_futex = has_operation(probe, OP_FUTEX_WAIT) && !is_hidden(without, "futex");
     io_uring_free_probe(probe);
-    return found;
+    if (missing[0] != '\0') {
+        return qwp_fail(err, QWP_IO, 0, "event loop: io_uring lacks %s (Linux 5.13 has all)",
+                        missing);
+    }
+    return QWP_OK;
+}
+
+static const char *cause_of(int error)
+{
+    switch (error) {
+    case EPERM:
+    case EACCES:
+        return "forbidden by a seccomp profile or by kernel.io_uring_disabled";
+    case ENOMEM:
+        return "no memory, or none that may be locked: `ulimit -l`";
+    case ENOSYS:
+        return "a kernel before 5.1 or built without it, or a seccomp profile";
+    default:
+        return "refused";
+    }
 }
 
 enum qwp_result qwp_loop_uring_open(struct qwp_loop **out, const struct qwp_loop_options *options,
@@ -294,16 +378,19 @@ enum qwp_result qwp_loop_uring_open(struct qwp_loop **out, const struct qwp_loop
         free(u);
         return qwp_fail(err, QWP_IO, saved, "event loop: eventfd");
     }
-    const int rc = open_ring(u, options->entries != 0 ? options->entries : ENTRIES_DEFAULT);
+    const unsigned entries = options->entries != 0 ? options->entries : ENTRIES_DEFAULT;
+    const int rc = is_hidden(options->uring_without, "all") ? -EPERM : open_ring(u, entries);
     if (rc < 0) {
         (void)close(u->wake_fd);
         free(u);
-        return qwp_fail(
-            err, rc == -ENOMEM ? QWP_NOMEM : QWP_IO, -rc,
-            "event loop: io_uring is not to be had (forbidden by a seccomp profile or by "
-            "kernel.io_uring_disabled, or a kernel before 5.6)");
+        return qwp_fail(err, rc == -ENOMEM ? QWP_NOMEM : QWP_IO, -rc,
+                        "event loop: io_uring is not to be had (%s)", cause_of(-rc));
     }
-    u->loop.has_futex = probe_futex(u);
+    const enum qwp_result result = probe_ring(u, options->uring_without, err);
+    if (result != QWP_OK) {
+        uring_close(&u->loop);
+        return result;
+    }
     u->wake_op.fn = on_wake;
     u->wake_op.owner = u;
     on_wake(&u->wake_op, 0, false);

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/transport/loop_kind.h"
+
 static char cert_dir[] = "/tmp/qwp-test-transport-XXXXXX";
 
 void client_make_certificates(void)
@@ -134,7 +136,7 @@ void client_open(struct client *c, struct peer *peer)
     c->host = "localhost";
     c->ok_sequence = -1;
     struct qwp_error err;
-    const struct qwp_loop_options loop_options = {.entries = 32};
+    const struct qwp_loop_options loop_options = {.entries = 32, .kind = loop_kind()};
     ck_assert_msg(qwp_loop_open(&c->loop, &loop_options, &err) == QWP_OK, "%s", err.text);
     c->options.loop = c->loop;
     c->options.callbacks = &callbacks;

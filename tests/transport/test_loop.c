@@ -1,6 +1,6 @@
 /* Aim: operations complete once with their outcome, whatever ends them, and a parked loop is woken
- * by what it waits for and by nothing else. Method: real descriptors, a thread and a forked process
- * as the other side. */
+ * by what it waits for and by nothing else, on both loops. Method: real descriptors, a thread and a
+ * forked process as the other side; QWP_TEST_LOOP names the loop. */
 #include "transport/qwp_loop.h"
 
 #include <check.h>
@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,6 +23,7 @@
 #include <unistd.h>
 
 #include "core/qwp_clock.h"
+#include "tests/transport/loop_kind.h"
 
 enum { DEADLINE_S = 30 };
 
@@ -43,7 +45,7 @@ static struct qwp_loop *open_loop(bool busy)
 {
     struct qwp_loop *loop = NULL;
     struct qwp_error err;
-    const struct qwp_loop_options options = {.busy = busy};
+    const struct qwp_loop_options options = {.busy = busy, .kind = loop_kind()};
     ck_assert_msg(qwp_loop_open(&loop, &options, &err) == QWP_OK, "%s", err.text);
     return loop;
 }
@@ -233,7 +235,7 @@ START_TEST(loop_more_operations_than_entries_complete)
 {
     enum { N = 64 };
     struct qwp_loop *loop = NULL;
-    const struct qwp_loop_options options = {.entries = 4};
+    const struct qwp_loop_options options = {.entries = 4, .kind = loop_kind()};
     ck_assert_int_eq(qwp_loop_open(&loop, &options, NULL), QWP_OK);
     struct seen seen = {0};
     struct qwp_op op[N];
@@ -464,6 +466,124 @@ static void on_chain(struct qwp_op *op, int outcome, bool more)
     }
 }
 
+/* A send that finds no room waits for it, while a receive of the same descriptor goes on. */
+START_TEST(loop_send_and_receive_share_a_descriptor)
+{
+    enum { MESSAGE = 1 << 20 };
+    struct qwp_loop *loop = open_loop(_i != 0);
+    int pair[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    char *bytes = calloc(1, MESSAGE);
+    struct seen sent = {0};
+    struct seen received = {0};
+    struct qwp_op send = {.fn = note, .owner = &sent};
+    struct qwp_op recv = {.fn = note, .owner = &received};
+    char buffer[8];
+    size_t off = 0;
+    /* Until one stays in flight: the socket is full. */
+    do {
+        qwp_loop_send(loop, &send, pair[0], bytes + off, MESSAGE - off);
+        for (int i = 0; i < 100 && send.in_flight; i++) {
+            qwp_loop_run(loop, qwp_clock_monotonic_ns() + QWP_NS_PER_MS);
+        }
+        off += send.in_flight ? 0 : (size_t)sent.outcome;
+    } while (!send.in_flight && off < MESSAGE);
+    ck_assert(send.in_flight);
+    const int sends = sent.calls;
+    for (int i = 1; i <= 3; i++) {
+        qwp_loop_recv(loop, &recv, pair[0], buffer, sizeof buffer);
+        ck_assert_int_eq(write(pair[1], "x", 1), 1);
+        run_until(loop, &received.calls, i);
+        ck_assert_int_eq(received.outcome, 1);
+    }
+    ck_assert_int_eq(sent.calls, sends);
+    while (off > 0) {
+        const ssize_t n = read(pair[1], bytes, MESSAGE);
+        ck_assert_int_gt(n, 0);
+        off -= (size_t)n;
+    }
+    run_until(loop, &sent.calls, sends + 1);
+    ck_assert_int_gt(sent.outcome, 0);
+
+    /* The other side goes: both end. */
+    qwp_loop_recv(loop, &recv, pair[0], buffer, sizeof buffer);
+    close(pair[1]);
+    run_until(loop, &received.calls, 4);
+    qwp_loop_send(loop, &send, pair[0], bytes, 1);
+    run_until(loop, &sent.calls, sends + 2);
+    ck_assert_int_eq(sent.outcome, -EPIPE);
+    qwp_loop_close(loop);
+    free(bytes);
+    close(pair[0]);
+}
+END_TEST
+
+/* A number that comes back names another file, for the loop too. */
+START_TEST(loop_descriptor_number_used_again_is_a_new_one)
+{
+    struct qwp_loop *loop = open_loop(false);
+    struct seen seen = {0};
+    struct qwp_op op = {.fn = note, .owner = &seen};
+    char buffer[8];
+    int number = -1;
+    for (int i = 0; i < 50; i++) {
+        int pair[2];
+        ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+        ck_assert(number == -1 || number == pair[0]);
+        number = pair[0];
+        qwp_loop_recv(loop, &op, pair[0], buffer, sizeof buffer);
+        if (i % 3 == 0) {
+            qwp_loop_run(loop, 0);
+        }
+        if (i % 2 == 0) {
+            ck_assert_int_eq(write(pair[1], "x", 1), 1);
+        } else {
+            qwp_loop_cancel(loop, &op);
+        }
+        run_until(loop, &seen.calls, i + 1);
+        ck_assert_int_eq(seen.outcome, i % 2 == 0 ? 1 : -ECANCELED);
+        close(pair[0]);
+        close(pair[1]);
+    }
+    qwp_loop_close(loop);
+}
+END_TEST
+
+/* Each operation that the loop needs, hidden, leads to epoll with a reason; a missing futex wait
+ * does not: its owner asks for that. */
+START_TEST(loop_without_an_operation_falls_back_and_says_why)
+{
+    static const char *const names[] = {"recv", "send",           "connect",     "poll",
+                                        "read", "timeout",        "cancel",      "timeout-remove",
+                                        "all",  "poll-multishot", "wait-timeout"};
+    struct qwp_loop *loop = NULL;
+    struct qwp_error err;
+    struct qwp_loop_options options = {.kind = QWP_LOOP_AUTO};
+    ck_assert_int_eq(qwp_loop_open(&loop, &options, &err), QWP_OK);
+    const bool has_uring = qwp_loop_kind(loop) == QWP_LOOP_URING;
+    ck_assert_int_eq(err.text[0] != '\0', !has_uring);
+    qwp_loop_close(loop);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char list[64];
+        (void)snprintf(list, sizeof list, "nothing,%s,futex", names[i]);
+        options = (struct qwp_loop_options){.kind = QWP_LOOP_AUTO, .uring_without = list};
+        ck_assert_int_eq(qwp_loop_open(&loop, &options, &err), QWP_OK);
+        ck_assert_int_eq(qwp_loop_kind(loop), QWP_LOOP_EPOLL);
+        ck_assert(!qwp_loop_has_futex(loop));
+        ck_assert_ptr_ne(strstr(err.text, "io_uring"), NULL);
+        ck_assert(!has_uring || i >= 8 || strstr(err.text, names[i]) != NULL);
+        qwp_loop_close(loop);
+        options.kind = QWP_LOOP_URING;
+        ck_assert_int_ne(qwp_loop_open(&loop, &options, &err), QWP_OK);
+    }
+    options = (struct qwp_loop_options){.kind = QWP_LOOP_AUTO, .uring_without = "futex"};
+    ck_assert_int_eq(qwp_loop_open(&loop, &options, &err), QWP_OK);
+    ck_assert_int_eq(qwp_loop_kind(loop), has_uring ? QWP_LOOP_URING : QWP_LOOP_EPOLL);
+    ck_assert(!qwp_loop_has_futex(loop));
+    qwp_loop_close(loop);
+}
+END_TEST
+
 START_TEST(loop_soon_runs_before_the_submission)
 {
     struct qwp_loop *loop = open_loop(false);
@@ -500,6 +620,9 @@ int main(void)
     tcase_add_loop_test(tc, loop_futex_woken_by_another_process, 0, 2);
     tcase_add_test(tc, loop_parked_is_not_woken_by_anything_else);
     tcase_add_test(tc, loop_soon_runs_before_the_submission);
+    tcase_add_loop_test(tc, loop_send_and_receive_share_a_descriptor, 0, 2);
+    tcase_add_test(tc, loop_descriptor_number_used_again_is_a_new_one);
+    tcase_add_test(tc, loop_without_an_operation_falls_back_and_says_why);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

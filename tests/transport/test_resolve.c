@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/qwp_clock.h"
+#include "tests/transport/loop_kind.h"
 
 struct seen {
     int calls;
@@ -36,7 +37,8 @@ static struct seen seen;
 static void setup(void)
 {
     seen = (struct seen){0};
-    ck_assert_int_eq(qwp_loop_open(&loop, &(struct qwp_loop_options){0}, NULL), QWP_OK);
+    ck_assert_int_eq(qwp_loop_open(&loop, &(struct qwp_loop_options){.kind = loop_kind()}, NULL),
+                     QWP_OK);
     ck_assert_int_eq(qwp_resolver_open(&resolver, loop, on_resolved, &seen, NULL), QWP_OK);
 }
 
