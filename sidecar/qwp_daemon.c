@@ -31,7 +31,8 @@ struct daemon {
     struct qwp_housework housework;
     struct qwp_seglog *log;
     struct qwp_cursors *cursors;
-    struct qwp_loop *loop;        /* intake's, or everyone's */
+    struct qwp_loop *loop; /* intake's, or everyone's */
+    enum qwp_loop_kind loop_kind;
     struct qwp_loop *sender_loop; /* dedicated: the sender's; else the same as `loop` */
     struct qwp_intake intake;
     struct qwp_sender sender;
@@ -213,8 +214,23 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
 
 static enum qwp_result loops_start(struct daemon *d, struct qwp_error *err)
 {
-    const struct qwp_loop_options loop = {.busy = d->options->idle == QWP_IDLE_SPIN};
+    struct qwp_loop_options loop = {
+        .busy = d->options->idle == QWP_IDLE_SPIN,
+        .kind = (enum qwp_loop_kind)d->options->loop,
+        .uring_without = d->options->uring_without,
+    };
     const enum qwp_result result = qwp_loop_open(&d->loop, &loop, err);
+    if (result == QWP_OK) {
+        loop.kind = qwp_loop_kind(d->loop); /* for everyone, and said once */
+        d->loop_kind = loop.kind;
+        if (err->text[0] != '\0') {
+            qwp_log(QWP_LOG_WARN,
+                    "epoll is used instead of io_uring: the same, at a little more CPU",
+                    "reason=\"%s\"", err->text);
+        } else if (loop.kind == QWP_LOOP_URING && !qwp_loop_has_futex(d->loop)) {
+            qwp_log(QWP_LOG_INFO, "io_uring has no futex wait here: producers ring a FIFO", "");
+        }
+    }
     if (result != QWP_OK || d->options->threading == QWP_THREADING_SHARED) {
         d->sender_loop = d->loop;
         return result;
@@ -235,7 +251,7 @@ static enum qwp_result start(struct daemon *d, struct qwp_error *err)
         return result;
     }
     qwp_rendezvous_sweep(d->dir_fd);
-    result = qwp_orphans_start(&d->orphans, d->conf, err);
+    result = qwp_orphans_start(&d->orphans, d->conf, d->loop_kind, err);
     if (result != QWP_OK) {
         return result;
     }
@@ -396,8 +412,9 @@ int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *con
     if (result == QWP_OK) {
         notice_ignored_keys(conf);
         signals_setup(d);
-        qwp_log(QWP_LOG_INFO, "ready", "version=" QWP_VERSION " rings=%s instance=%s pid=%d",
-                options->rings_dir, options->name, (int)getpid());
+        qwp_log(QWP_LOG_INFO, "ready",
+                "version=" QWP_VERSION " rings=%s instance=%s loop=%s pid=%d", options->rings_dir,
+                options->name, d->loop_kind == QWP_LOOP_URING ? "uring" : "epoll", (int)getpid());
         result = run(d, &err);
         code = result == QWP_OK ? summarize(d) : QWP_EXIT_FAILED;
         struct qwp_error flush;

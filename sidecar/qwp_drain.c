@@ -66,7 +66,8 @@ int qwp_drain_run(const struct qwp_options *options, const struct qwp_conf *conf
     struct qwp_drainer drainer = {0};
     struct qwp_loop *loop = NULL;
     int code = 1;
-    enum qwp_result result = qwp_loop_open(&loop, &(struct qwp_loop_options){0}, &err);
+    const struct qwp_loop_options loop_options = {.kind = (enum qwp_loop_kind)options->loop};
+    enum qwp_result result = qwp_loop_open(&loop, &loop_options, &err);
     if (result == QWP_OK) {
         result = qwp_drainer_open(&drainer, options->slot_dir, conf, loop, &err);
     }

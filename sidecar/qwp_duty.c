@@ -277,7 +277,8 @@ static void park(struct qwp_duty *duty, int64_t next_intake_ns, int64_t next_ns)
     if (!sure) {
         next_intake_ns = sooner(next_intake_ns, now_ns + QWP_BELL_UNSURE_NS);
     }
-    if (qwp_intake_has_strangers(duty->intake)) {
+    /* Nobody but us reads the FIFO. */
+    if (duty->bell->fifo_fd < 0 && qwp_intake_has_strangers(duty->intake)) {
         next_intake_ns =
             sooner(next_intake_ns, now_ns + (int64_t)STRANGERS_SLEEP_MS * QWP_NS_PER_MS);
     }

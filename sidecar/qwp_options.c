@@ -9,6 +9,7 @@
 #include "ipc/qwp_rendezvous.h"
 
 static const char *const threading_choices[] = {"shared", "dedicated", NULL};
+static const char *const loop_choices[] = {"auto", "uring", "epoll", NULL};
 static const char *const idle_choices[] = {"park", "spin", NULL};
 static const char *const doorbell_choices[] = {"auto", "fence", "fifo", NULL};
 static const char *const log_level_choices[] = {"debug", "info", "warn", "error", NULL};
@@ -40,6 +41,13 @@ static const char *const log_format_choices[] = {"logfmt", "json", NULL};
            "file holding the connect string, over lines if you like; when "                        \
            "it changes its credentials are read again",                                            \
            .value_name = "FILE")
+#define ROW_LOOP                                                                                   \
+    CHOICE("loop", loop, loop_choices, "auto",                                                     \
+           "event loop: io_uring, or epoll where it is not to be had (auto); or one of them")
+#define ROW_URING_WITHOUT                                                                          \
+    OPTION("uring-without", QWP_OPTION_TEXT, uring_without, NULL,                                  \
+           "operations of io_uring to do without, where one is broken: recv,futex; all",           \
+           .value_name = "LIST")
 #define ROW_RINGS                                                                                  \
     OPTION("rings", QWP_OPTION_TEXT, rings_dir, NULL,                                              \
            "directory shared with producers [$" QWP_RINGS_ENV " or " QWP_RENDEZVOUS_DIR_DEFAULT    \
@@ -66,6 +74,8 @@ static const struct qwp_option run_table[] = {
            "take a rings directory that the safety checks refuse, and warn"),
     CHOICE("threading", threading, threading_choices, "shared",
            "one thread for all, or one each for intake and sending"),
+    ROW_LOOP,
+    ROW_URING_WITHOUT,
     CHOICE("idle", idle, idle_choices, "park",
            "with nothing to do: sleep at no cost, or busy-poll for the lowest latency"),
     OPTION("linger", QWP_OPTION_DURATION, linger_ns, "1ms",
@@ -125,6 +135,7 @@ static const struct qwp_option drain_table[] = {
     ROW_JSON,
     OPTION("timeout", QWP_OPTION_DURATION, timeout_ns, "0", "longest wait for all of it; 0: none",
            .max = 86400 * UINT64_C(1000000000)),
+    ROW_LOOP,
     ROW_LOG_LEVEL("warn"),
     ROW_LOG_FORMAT,
     ROW_HELP,

@@ -38,13 +38,15 @@ struct qwp_options {
     const char *name;      /* --name, else $QWP_INSTANCE, else QWP_RENDEZVOUS_NAME_DEFAULT */
 
     /* run */
-    bool accept_any_dir; /* a rings directory that the safety checks refuse */
-    uint8_t threading;   /* enum qwp_threading */
-    uint8_t idle;        /* enum qwp_idle */
-    uint8_t doorbell;    /* enum qwp_doorbell */
-    uint8_t log_level;   /* enum qwp_log_level */
-    bool compact;        /* QWP_ENCODE_COMPACT */
-    uint8_t log_format;  /* enum qwp_log_format */
+    bool accept_any_dir;       /* a rings directory that the safety checks refuse */
+    uint8_t threading;         /* enum qwp_threading */
+    uint8_t idle;              /* enum qwp_idle */
+    uint8_t doorbell;          /* enum qwp_doorbell */
+    uint8_t loop;              /* enum qwp_loop_kind; drain too */
+    const char *uring_without; /* list of operations; NULL: none */
+    uint8_t log_level;         /* enum qwp_log_level */
+    bool compact;              /* QWP_ENCODE_COMPACT */
+    uint8_t log_format;        /* enum qwp_log_format */
     int64_t linger_ns;
     uint64_t batch_rows_max;
     uint64_t batch_bytes_max;

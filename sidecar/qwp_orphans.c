@@ -161,14 +161,14 @@ static void *orphans_run(void *arg)
 }
 
 enum qwp_result qwp_orphans_start(struct qwp_orphans *orphans, const struct qwp_conf *conf,
-                                  struct qwp_error *err)
+                                  enum qwp_loop_kind loop, struct qwp_error *err)
 {
     *orphans = (struct qwp_orphans){.conf = conf};
     if (!conf->drain_orphans || conf->sf_dir == NULL || conf->drainers_max == 0) {
         return QWP_OK;
     }
     const enum qwp_result result =
-        qwp_loop_open(&orphans->loop, &(struct qwp_loop_options){0}, err);
+        qwp_loop_open(&orphans->loop, &(struct qwp_loop_options){.kind = loop}, err);
     if (result != QWP_OK) {
         return result;
     }

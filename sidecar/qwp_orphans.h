@@ -31,7 +31,8 @@ struct qwp_orphans {
 
 /* Does nothing unless conf->drain_orphans and there is an sf_dir. `conf` is kept. */
 QWP_MUST_USE enum qwp_result qwp_orphans_start(struct qwp_orphans *orphans,
-                                               const struct qwp_conf *conf, struct qwp_error *err);
+                                               const struct qwp_conf *conf, enum qwp_loop_kind loop,
+                                               struct qwp_error *err);
 /* Breaks off what is under way; it stays in its slots. One that was not started is fine. */
 void qwp_orphans_stop(struct qwp_orphans *orphans);
 
