@@ -3,6 +3,7 @@
     with Stack(build, sink=["--ndjson", "{dir}/rows"]) as stack:
         producers = [stack.producer("--name", f"p{i}") for i in range(8)]
 
+QWP_TEST_LOOP in the environment, "uring" or "epoll", names the sidecar's event loop.
 `{dir}` in the sink's arguments and in `conf` is that directory. Everything that was started is ended, and the directory removed, also after a failure."""
 import argparse
 import json
@@ -59,7 +60,8 @@ class Stack:
         self.tests = os.path.join(os.path.abspath(build), "tests")
         self.directory = tempfile.mkdtemp(prefix="qwp-e2e-")
         self.rings = os.path.join(self.directory, "rings")
-        self.sidecar_arguments = list(sidecar)
+        loop = os.environ.get("QWP_TEST_LOOP")
+        self.sidecar_arguments = (["--loop", loop] if loop else []) + list(sidecar)
         self.sink_arguments = [str(argument).format(dir=self.directory) for argument in sink]
         self.conf = conf.format(dir=self.directory)
         with open(os.path.join(self.directory, "token"), "w") as file:
