@@ -225,6 +225,9 @@ static void judge_segments(struct slot *slot)
             continue;
         }
         if (scan->frame_count == 0) {
+            if (scan->torn && !scan->open) {
+                damage(slot, "%s: no frame of it is readable", segment->name);
+            }
             continue;
         }
         if (next != UINT64_MAX && scan->base != next) {

@@ -7,7 +7,9 @@
 #include "core/qwp_bytes.h"
 #include "core/qwp_crc32c.h"
 
-enum { WINDOW_BYTES = 1024 * 1024 };
+/* Small enough to be in the cache still when its CRC is taken [reading 4 GiB: 0.9 s of CPU with
+ * 64 KiB, 2.6 s with 1 MiB]. */
+enum { WINDOW_BYTES = 128 * 1024 };
 
 /* A stretch of the file in memory. */
 struct window {
@@ -20,7 +22,8 @@ struct window {
     size_t len;
 };
 
-/* Makes [off, off + len) of the file readable at *at; the range lies within the file. */
+/* Makes [off, off + len) of the file readable at *at; the range lies within the file. What the
+ * window has of it already is not read again. */
 static enum qwp_result window_move(struct window *window, uint64_t off, size_t len,
                                    const unsigned char **at)
 {
@@ -33,16 +36,22 @@ static enum qwp_result window_move(struct window *window, uint64_t off, size_t l
             window->bytes = bytes;
             window->room = len;
         }
+        const uint64_t end = window->off + window->len;
+        const size_t kept = off >= window->off && off < end ? (size_t)(end - off) : 0;
+        if (kept > 0) {
+            memmove(window->bytes, window->bytes + (off - window->off), kept);
+        }
         const uint64_t left = window->file_bytes - off;
-        const size_t want = left < window->room ? (size_t)left : window->room;
-        const ssize_t n = qwp_sys_read_full(window->sys, window->fd, window->bytes, want, off);
+        const size_t want = (left < window->room ? (size_t)left : window->room) - kept;
+        const ssize_t n =
+            qwp_sys_read_full(window->sys, window->fd, window->bytes + kept, want, off + kept);
         window->len = 0;
-        if (n < 0 || (size_t)n < len) {
+        if (n < 0 || (size_t)n + kept < len) {
             errno = n < 0 ? errno : EIO; /* it shrank under our hands */
             return QWP_IO;
         }
         window->off = off;
-        window->len = (size_t)n;
+        window->len = (size_t)n + kept;
     }
     *at = window->bytes + (off - window->off);
     return QWP_OK;

@@ -252,6 +252,26 @@ START_TEST(damage_in_a_sealed_segment_sets_the_rest_aside)
 }
 END_TEST
 
+START_TEST(damage_by_cutting_a_sealed_segment_sets_the_rest_aside)
+{
+    for (int whole = 0; whole < 2; whole++) {
+        slot_make(0);
+        char name[QWP_STORE_NAME_BYTES];
+        segment_name(2, name);
+        const int fd = openat(slot_fd, name, O_RDWR);
+        const off_t end = QWP_SEGMENT_HEADER_BYTES + whole * (QWP_FRAME_HEADER_BYTES + BIG);
+        ck_assert_int_eq(ftruncate(fd, end + 5000), 0);
+        close(fd);
+        const struct qwp_seglog_recovery recovery = expect_frames(0, 2 + (uint64_t)whole);
+        char expected[40];
+        snprintf(expected, sizeof expected, "frames %d to 3 are missing", 2 + whole);
+        ck_assert_msg(strstr(recovery.damage, expected) != NULL, "%s", recovery.damage);
+        ck_assert_uint_eq(store_files_count(slot).corrupt, 2);
+        slot_remove();
+    }
+}
+END_TEST
+
 START_TEST(damage_before_the_first_waiting_frame_hides_it)
 {
     slot_make(3); /* the first goes at close; 2 is acknowledged */
@@ -329,6 +349,18 @@ START_TEST(damage_two_files_with_one_base)
     const struct qwp_seglog_recovery recovery = expect_frames(0, FRAMES);
     ck_assert_uint_eq(recovery.files_set_aside, 1);
     slot_remove();
+    /* Of two that differ the one with more whole frames is used, whatever their names. */
+    for (int other = 0; other < 2; other++) {
+        slot_make(0);
+        segment_name(2, name);
+        file_copy(name, "sf-00000000000000ff.sfa");
+        const char *spoilt = other == 1 ? "sf-00000000000000ff.sfa" : name;
+        flip(spoilt, QWP_SEGMENT_HEADER_BYTES + QWP_FRAME_HEADER_BYTES + BIG + 100, 1);
+        const struct qwp_seglog_recovery differing = expect_frames(0, FRAMES);
+        ck_assert_msg(strstr(differing.damage, spoilt) != NULL, "%s", differing.damage);
+        ck_assert_uint_eq(differing.files_set_aside, 1);
+        slot_remove();
+    }
 }
 END_TEST
 
@@ -603,6 +635,7 @@ int main(void)
     tcase_add_test(tcase, damage_by_cutting_the_newest_segment_costs_what_was_cut);
     tcase_add_test(tcase, damage_is_not_what_an_unfinished_frame_is);
     tcase_add_test(tcase, damage_in_a_sealed_segment_sets_the_rest_aside);
+    tcase_add_test(tcase, damage_by_cutting_a_sealed_segment_sets_the_rest_aside);
     tcase_add_test(tcase, damage_before_the_first_waiting_frame_hides_it);
     tcase_add_test(tcase, damage_of_a_wholly_acknowledged_segment_is_only_reported);
     tcase_add_test(tcase, damage_by_missing_segments_keeps_what_is_before);

@@ -84,6 +84,50 @@ def orphans(build):
         assert counts == {"trades": 9000, "seq_0": 1000}, counts
 
 
+def damaged(build):
+    """A byte of a sealed segment has flipped: a start delivers every frame before it, sets the rest aside,
+    names it, and works."""
+    with Stack(build, sink=["--ndjson", "{dir}/rows"], sidecar=["--linger", "0", "--batch-rows", "100"],
+               conf="sf_dir={dir}/sf;sender_id=ours;sf_max_segment_bytes=64k;auto_flush_rows=100;"
+               ) as stack:
+        port = stack.sink.port
+        stack.sink.stop()
+        rows = 20000
+        producer = stack.producer("--name", "p0", "--rows", rows, "--symbols", rows)
+        wait_until(lambda: stack.status()["rows_stored"] == rows, "rows are stored")
+        stack.stop_sidecar(9)
+        producer.kill()
+        producer.wait()
+        slot = os.path.join(stack.directory, "sf", "ours")
+        shown = call(stack, "inspect", slot, "--json")
+        hit = shown["segments"][len(shown["segments"]) // 2]
+        before = hit["base"] if "base" in hit else hit["first_frame"]
+        with open(os.path.join(slot, hit["name"]), "r+b") as file:
+            file.seek(24 + 8 + 100)  # in its first frame
+            byte = file.read(1)
+            file.seek(24 + 8 + 100)
+            file.write(bytes([byte[0] ^ 1]))
+        shown = call(stack, "inspect", slot, "--json", code=4)
+        assert hit["name"] in " ".join(map(str, shown["damage"])), shown["damage"]
+        stack.start_sink("127.0.0.1:%d" % port)
+        stack.start_sidecar()
+        finish(stack.producer("--name", "p1", "--rows", 1000, "--symbols", 1000), "producer")
+        wait_until(lambda: stack.ring_files() == [], "rings are drained")
+        assert stack.stop_sidecar() == 0, stack.log_text()
+        line = [text for text in stack.log_text().split("\n") if 'msg="store was damaged' in text]
+        assert len(line) == 1 and hit["name"] in line[0], line
+        kept = [name for name in os.listdir(slot) if name.endswith(".corrupt")]
+        assert hit["name"] + ".corrupt" in kept, kept
+        stack.sink.stop()
+        seen = {"p0": [], "p1": []}
+        for row in stack.sink.rows("rows"):
+            value = row["row"]
+            assert value["tag"] == "%s-%d" % (value["producer"], value["seq"]), row
+            seen[value["producer"]].append(value["seq"])
+        assert seen["p1"] == list(range(1000)), len(seen["p1"])
+        assert seen["p0"] == list(range(len(seen["p0"]))) and 0 < len(seen["p0"]) < rows, before
+
+
 def no_slot(build):
     """What is no slot is an error that names it."""
     with Stack(build) as stack:
@@ -95,6 +139,6 @@ def no_slot(build):
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    for scenario in (clients_slot, our_slot, orphans, no_slot):
+    for scenario in (clients_slot, our_slot, damaged, orphans, no_slot):
         scenario(options.build)
         print(scenario.__name__, "ok")
