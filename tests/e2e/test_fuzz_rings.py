@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Fuzzes a live sidecar through its rings: hostile producers (hostile_producer.c) do all they can to their own, beside four
+good ones. The sidecar never crashes, hangs or lets garbage out to the server, and the good ones lose nothing; how much of
+their rate they keep is printed, not judged, as it is the machine's affair too. Meant for a build with sanitizers.
+
+QWP_FUZZ_CPU_S=600, QWP_SEED=N: longer (CPU seconds of the sidecar and the hostile ones), and elsewhere."""
+import json
+import os
+import re
+import signal
+import struct
+import time
+
+from stack import Stack, arguments, cpu_ticks, finish, wait_until
+
+GOOD, HOSTILE = 4, 3
+CPU_S = float(os.environ.get("QWP_FUZZ_CPU_S", "6"))
+SEED = int(os.environ.get("QWP_SEED", str(time.time_ns() % 1000000)))
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+RATE_S = 2
+
+
+def rows_published(stack):
+    """Of each good producer, out of its ring (ipc/qwp_ring_layout.h)."""
+    counts = {}
+    for name in stack.ring_files():
+        if name.startswith("good"):
+            with open(os.path.join(stack.rings, "default", name), "rb") as file:
+                counts[name] = struct.unpack_from("<Q", file.read(512), 264)[0]
+    return counts
+
+
+def rate(stack, seconds):
+    before, started = rows_published(stack), time.monotonic()
+    time.sleep(seconds)
+    after, took = rows_published(stack), time.monotonic() - started
+    assert len(after) == GOOD, after
+    return sum(after[name] - before[name] for name in after) / took
+
+
+def reasons(stack):
+    """What rings were detached or refused for, numbers and names folded."""
+    found = {}
+    for text in re.findall(r'reason="((?:[^"\\]|\\.)*)"', stack.log_text()):
+        text = re.sub(r"ring '[^']*'[:,]? ?", "", text)
+        text = re.sub(r"'[^']*'", "'…'", re.sub(r"[0-9]+(x[0-9a-f]+)?", "N", text))[:90]
+        found[text] = found.get(text, 0) + 1
+    return found
+
+
+def children_ticks(pid):
+    with open("/proc/%d/stat" % pid) as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return int(fields[13]) + int(fields[14])
+
+
+def run(build):
+    print("seed", SEED, flush=True)
+    with Stack(build, sink=["--verify", "seq,producer"], sidecar=["--batch-rows", "2000"],
+               conf="sf_max_segment_bytes=1m;sf_max_total_bytes=64m;") as stack:
+        good = [stack.producer("--name", "good%d" % i, "--forever", "--pause-us", 500, "--unit", 5)
+                for i in range(GOOD)]
+        wait_until(lambda: len(rows_published(stack)) == GOOD and
+                   min(rows_published(stack).values()) > 100, "the good ones run")
+        alone = rate(stack, RATE_S)
+        hostile = [stack.start([os.path.join(stack.tests, "hostile_producer"), "--rings", stack.rings,
+                                "--name", "hostile%d" % i, "--seed", str(SEED * 100 + i)],
+                               stdout=-1, text=True) for i in range(HOSTILE)]
+        rates, acked, moved = [], 0, time.monotonic()
+        while True:
+            rates.append(rate(stack, RATE_S))
+            assert stack.sidecar.poll() is None, stack.log_text()[-6000:]
+            now = stack.status()["rows_acked"]
+            if now != acked:
+                acked, moved = now, time.monotonic()
+            assert time.monotonic() - moved < 60, "nothing was acknowledged for a minute"
+            spent = cpu_ticks(stack.sidecar.pid) + sum(children_ticks(p.pid) for p in hostile)
+            if spent * TICK_S >= CPU_S:
+                break
+        for process in hostile:
+            process.send_signal(signal.SIGTERM)
+        lives = [json.loads(process.communicate(timeout=60)[0]) for process in hostile]
+        for process in good:
+            process.send_signal(signal.SIGTERM)
+        published = 0
+        for process in good:
+            figures = finish(process, "a good producer")
+            assert figures["acked"] == figures["published"] > 0, figures
+            published += figures["published"]
+        wait_until(lambda: not any(name.startswith("good") for name in stack.ring_files()),
+                   "the good ones' rings are removed")
+        sidecar_s = cpu_ticks(stack.sidecar.pid) * TICK_S
+        assert stack.stop_sidecar() in (0, 3), stack.log_text()[-6000:]
+        log = stack.log_text()
+        assert "Sanitizer" not in log and "runtime error" not in log, log[-6000:]
+        found = reasons(stack)
+        summary = stack.sink.stop()
+        tables = {name: rows for name, rows in summary["tables"].items() if name == "seq_0"}
+        assert tables == {"seq_0": published}, (tables, published)
+        assert summary["lost"] + summary["doubled"] + summary["disordered"] == 0, summary
+        assert summary["errors"] == 0, summary
+        ratio = sorted(r / alone for r in rates)
+        print("%.0f CPU s of the sidecar, %.0f of %d hostile lives; good ones kept %.3f of their rate "
+              "(median; lowest of %d: %.3f), %d rows" % (
+                  sidecar_s, sum(life["cpu_s"] for life in lives), sum(life["lives"] for life in lives),
+                  ratio[len(ratio) // 2], len(ratio), ratio[0], published))
+        for text, count in sorted(found.items(), key=lambda item: -item[1]):
+            print("%7d  %s" % (count, text))
+        assert found, "no ring was ever detached"
+
+
+if __name__ == "__main__":
+    run(arguments(__doc__).build)
