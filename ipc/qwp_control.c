@@ -17,6 +17,7 @@ enum {
     FILE_MODE = 0640,
     PRODUCERS_MAX = 64 * 1024,
     TABLES_MAX = 64 * 1024,
+    TROUBLES_MAX = 64,
 };
 
 /* Copies one field out of the header. */
@@ -27,9 +28,15 @@ static uint64_t tables_off(uint32_t producers)
     return QWP_CONTROL_PRODUCERS_OFF + (uint64_t)producers * sizeof(struct qwp_control_producer);
 }
 
-static uint64_t file_bytes_for(uint32_t producers, uint32_t tables)
+static uint64_t troubles_off(uint32_t producers, uint32_t tables)
 {
     return tables_off(producers) + (uint64_t)tables * sizeof(struct qwp_control_table);
+}
+
+static uint64_t file_bytes_for(uint32_t producers, uint32_t tables, uint32_t troubles)
+{
+    return troubles_off(producers, tables) +
+           (uint64_t)troubles * sizeof(struct qwp_control_trouble);
 }
 
 static void fill_header(struct qwp_control *control, const struct qwp_control_options *options)
@@ -52,6 +59,7 @@ static void fill_header(struct qwp_control *control, const struct qwp_control_op
     atomic_store_explicit(&header->bell_fence, options->bell_fence, memory_order_relaxed);
     atomic_store_explicit(&header->producers_max, options->producers_max, memory_order_relaxed);
     atomic_store_explicit(&header->tables_max, options->tables_max, memory_order_relaxed);
+    atomic_store_explicit(&header->troubles_max, TROUBLES_MAX, memory_order_relaxed);
     atomic_store_explicit(&header->started_us, qwp_clock_wall_ns() / QWP_NS_PER_US,
                           memory_order_relaxed);
     atomic_store_explicit(&header->ring_bytes_max, options->ring_bytes_max, memory_order_relaxed);
@@ -99,7 +107,7 @@ enum qwp_result qwp_control_create(struct qwp_control *control, int dir_fd,
     }
     char tmp_name[QWP_FILE_NAME_BYTES];
     qwp_tmp_name(tmp_name, sizeof tmp_name);
-    control->bytes = file_bytes_for(options->producers_max, options->tables_max);
+    control->bytes = file_bytes_for(options->producers_max, options->tables_max, TROUBLES_MAX);
     control->fd = qwp_fd_above_stdio(
         openat(dir_fd, tmp_name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, FILE_MODE));
     if (control->fd < 0) {
@@ -141,9 +149,20 @@ struct qwp_control_producer *qwp_control_producer_at(const struct qwp_control *c
 struct qwp_control_table *qwp_control_table_at(const struct qwp_control *control, uint32_t index)
 {
     const uint32_t producers = FIELD(control->header, producers_max);
-    QWP_ASSERT(file_bytes_for(producers, index + 1) <= control->bytes);
+    QWP_ASSERT(troubles_off(producers, index + 1) <= control->bytes);
     struct qwp_control_table *first =
         (struct qwp_control_table *)((char *)control->header + tables_off(producers));
+    return first + index;
+}
+
+struct qwp_control_trouble *qwp_control_trouble_at(const struct qwp_control *control,
+                                                   uint32_t index)
+{
+    const uint32_t producers = FIELD(control->header, producers_max);
+    const uint32_t tables = FIELD(control->header, tables_max);
+    QWP_ASSERT(file_bytes_for(producers, tables, index + 1) <= control->bytes);
+    struct qwp_control_trouble *first =
+        (struct qwp_control_trouble *)((char *)control->header + troubles_off(producers, tables));
     return first + index;
 }
 
@@ -165,8 +184,10 @@ static enum qwp_result check_header(const struct qwp_control_header *header, uin
     }
     const uint32_t producers = FIELD(header, producers_max);
     const uint32_t tables = FIELD(header, tables_max);
-    if (producers > PRODUCERS_MAX || tables > TABLES_MAX ||
-        FIELD(header, file_bytes) != file_bytes || file_bytes < file_bytes_for(producers, tables)) {
+    const uint32_t troubles = FIELD(header, minor) >= 3 ? FIELD(header, troubles_max) : 0;
+    if (producers > PRODUCERS_MAX || tables > TABLES_MAX || troubles > TROUBLES_MAX ||
+        FIELD(header, file_bytes) != file_bytes ||
+        file_bytes < file_bytes_for(producers, tables, troubles)) {
         return qwp_fail(err, QWP_CORRUPT, 0,
                         "control file of %llu bytes with %u producers, its header says %llu bytes",
                         (unsigned long long)file_bytes, producers,

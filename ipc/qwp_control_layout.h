@@ -18,7 +18,7 @@
 #define QWP_CONTROL_MAGIC UINT64_C(0x314c52544e4f4351) /* "QCONTRL1" */
 #define QWP_CONTROL_FILE  "control"
 #define QWP_BELL_FILE     "bell"
-enum { QWP_CONTROL_MAJOR = 1, QWP_CONTROL_MINOR = 2 };
+enum { QWP_CONTROL_MAJOR = 1, QWP_CONTROL_MINOR = 3 };
 
 /* epoch: count in the high bits, state in the low two. */
 enum {
@@ -44,6 +44,7 @@ enum {
     QWP_CONTROL_TABLE_NAME_BYTES = 128,
     QWP_CONTROL_ANSWERS = 8, /* kinds of rejection, see qwp_answer_name() */
     QWP_CONTROL_LATENCY_BUCKETS = 24,
+    QWP_CONTROL_DIR_BYTES = 512,
 };
 
 /* Durations of frames; edges as qwp_latency_bucket_ns() has them. */
@@ -75,6 +76,21 @@ struct qwp_control_producer {
 struct qwp_control_table {
     char name[QWP_CONTROL_TABLE_NAME_BYTES];
     _Atomic uint64_t rows_stored;
+};
+
+enum qwp_trouble_state {
+    QWP_TROUBLE_SUSPECT = 1, /* offered apart from the others */
+    QWP_TROUBLE_BLOCKED = 2, /* refused: its rows are set aside */
+    QWP_TROUBLE_HELD = 3,    /* and there is no more room for that: its producers wait */
+};
+
+/* One per table that the server has refused rows of, while that lasts; behind the tables. */
+struct qwp_control_trouble {
+    char name[QWP_CONTROL_TABLE_NAME_BYTES];
+    char reason[QWP_CONTROL_TEXT_BYTES]; /* the server's words */
+    _Atomic uint32_t state;              /* enum qwp_trouble_state */
+    _Atomic uint32_t status;             /* the server's */
+    _Atomic uint64_t rows_aside;
 };
 
 struct qwp_control_header {
@@ -152,6 +168,15 @@ struct qwp_control_header {
     struct qwp_control_latency seen_to_stored;
     struct qwp_control_latency stored_to_acked;
     struct qwp_control_latency seen_to_acked;
+
+    /* The same, since minor version 3: refused rows. writer: sender, but for the first. */
+    _Atomic uint32_t troubles_max; /* entries behind the tables'; const */
+    _Atomic uint32_t troubles;     /* in use, from the first on */
+    _Atomic uint32_t tables_suspect;
+    _Atomic uint32_t tables_blocked;
+    _Atomic uint64_t rejected_bytes; /* in the folder of refused rows */
+    _Atomic uint64_t rejected_bytes_max;
+    char rejected_dir[QWP_CONTROL_DIR_BYTES]; /* writer: sidecar, at its start */
 };
 
 enum { QWP_CONTROL_PRODUCERS_OFF = 4096 };
@@ -160,5 +185,6 @@ static_assert(offsetof(struct qwp_control_header, epoch) == 128, "control layout
 static_assert(offsetof(struct qwp_control_header, state) == 256, "control layout v1");
 static_assert(sizeof(struct qwp_control_producer) == 640, "control layout v1");
 static_assert(sizeof(struct qwp_control_table) == 136, "control layout v1");
+static_assert(sizeof(struct qwp_control_trouble) == 400, "control layout v1");
 
 #endif

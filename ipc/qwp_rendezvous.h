@@ -77,6 +77,8 @@ void qwp_control_close(struct qwp_control *control);
 struct qwp_control_producer *qwp_control_producer_at(const struct qwp_control *control,
                                                      uint32_t index);
 struct qwp_control_table *qwp_control_table_at(const struct qwp_control *control, uint32_t index);
+struct qwp_control_trouble *qwp_control_trouble_at(const struct qwp_control *control,
+                                                   uint32_t index);
 
 /* ---- everyone else ---- */
 

@@ -1,6 +1,7 @@
 #include "sidecar/qwp_daemon.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
+#include "ipc/qwp_shared_text.h"
 #include "sidecar/qwp_duty.h"
 #include "sidecar/qwp_guard.h"
 #include "sidecar/qwp_orphans.h"
@@ -20,6 +22,7 @@ enum {
     DISCONNECT_GRACE_MS = 1000,
     TABLES_MAX = QWP_TABLES_MAX,
     TABLES_SHOWN = 1024, /* in `status` */
+    REJECTED_SHARE = 4,  /* of the store's bound: room for refused rows unless it is said */
 };
 
 struct daemon {
@@ -36,6 +39,8 @@ struct daemon {
     struct qwp_loop *sender_loop; /* dedicated: the sender's; else the same as `loop` */
     struct qwp_intake intake;
     struct qwp_sender sender;
+    struct qwp_notices notices;         /* sender to intake */
+    char rejected_dir[PATH_BYTES + 16]; /* where refused rows go */
     struct qwp_orphans orphans;
     struct qwp_ending ending;
 };
@@ -121,6 +126,17 @@ static enum qwp_result bell_start(struct daemon *d, struct qwp_error *err)
     return qwp_bell_rx_open(&d->bell, d->dir_fd, &d->control, err);
 }
 
+/* <slot>/rejected, under a name that means the same to others. */
+static enum qwp_result rejected_dir_find(struct daemon *d, const char *slot, struct qwp_error *err)
+{
+    char real[PATH_MAX];
+    if (realpath(slot, real) == NULL) {
+        return qwp_fail(err, QWP_IO, errno, "%s", slot);
+    }
+    snprintf(d->rejected_dir, sizeof d->rejected_dir, "%s/" QWP_REJECTED_FOLDER, real);
+    return QWP_OK;
+}
+
 /* <sf_dir>/<sender_id>, or in memory mode a slot beside the rings. */
 static enum qwp_result log_start(struct daemon *d, struct qwp_error *err)
 {
@@ -151,7 +167,10 @@ static enum qwp_result log_start(struct daemon *d, struct qwp_error *err)
         .slow = &d->housework.slow,
     };
     qwp_housework_init(&d->housework, d->sender_loop);
-    const enum qwp_result result = qwp_seglog_open(&d->log, &log, err);
+    enum qwp_result result = qwp_seglog_open(&d->log, &log, err);
+    if (result == QWP_OK) {
+        result = rejected_dir_find(d, path, err);
+    }
     if (result == QWP_OK && qwp_seglog_recovered(d->log)->damage_count > 0) {
         const struct qwp_seglog_recovery *recovered = qwp_seglog_recovered(d->log);
         qwp_log(QWP_LOG_ERROR, "store was damaged; what could not be used is kept",
@@ -192,6 +211,7 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
         .encode_flags = QWP_ENCODE_GORILLA | (options->compact ? QWP_ENCODE_COMPACT : 0u),
         .producers_max = (uint32_t)options->producers_max,
         .tables_max = TABLES_MAX,
+        .notices = &d->notices,
         .ring_limits = {.data_bytes_max = options->ring_bytes_max,
                         .defs_bytes_max = QWP_RING_DEFS_BYTES_MAX},
     };
@@ -201,12 +221,21 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
         return result;
     }
     const bool dedicated = d->sender_loop != d->loop;
+    struct qwp_control_header *page = d->control.header;
+    qwp_shared_text_set(page->rejected_dir, sizeof page->rejected_dir, d->rejected_dir);
     const struct qwp_sender_options sender = {
         .loop = d->sender_loop,
         .conf = d->conf,
         .log = d->log,
         .page = d->control.header,
         .message_bytes_max = &d->intake.message_bytes_max,
+        .rejected_dir = d->rejected_dir,
+        .rejected_bytes_max = options->rejected_bytes_max != 0
+                                  ? options->rejected_bytes_max
+                                  : d->conf->sf_total_bytes_max / REJECTED_SHARE,
+        .notices = &d->notices,
+        .troubles = qwp_control_trouble_at(&d->control, 0),
+        .troubles_max = atomic_load_explicit(&page->troubles_max, memory_order_relaxed),
         .intake_loop = dedicated ? d->loop : NULL,
     };
     return qwp_sender_init(&d->sender, &sender, err);

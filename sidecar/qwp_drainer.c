@@ -1,6 +1,8 @@
 #include "sidecar/qwp_drainer.h"
 
+#include <limits.h>
 #include <stdalign.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -9,8 +11,8 @@
 
 enum { DISCONNECT_GRACE_MS = 1000 };
 
-static enum qwp_result sender_start(struct qwp_drainer *drainer, const struct qwp_conf *conf,
-                                    struct qwp_error *err)
+static enum qwp_result sender_start(struct qwp_drainer *drainer, const char *slot_dir,
+                                    const struct qwp_conf *conf, struct qwp_error *err)
 {
     drainer->page = aligned_alloc(alignof(struct qwp_control_header), sizeof *drainer->page);
     drainer->sender = calloc(1, sizeof *drainer->sender);
@@ -18,12 +20,16 @@ static enum qwp_result sender_start(struct qwp_drainer *drainer, const struct qw
         return qwp_fail(err, QWP_NOMEM, 0, "no memory for a sender");
     }
     *drainer->page = (struct qwp_control_header){0};
+    char rejected_dir[PATH_MAX];
+    snprintf(rejected_dir, sizeof rejected_dir, "%s/" QWP_REJECTED_FOLDER, slot_dir);
     const struct qwp_sender_options sending = {
         .loop = drainer->loop,
         .conf = conf,
         .log = drainer->log,
         .page = drainer->page,
         .message_bytes_max = &drainer->message_bytes_max,
+        .rejected_dir = rejected_dir,
+        .rejected_bytes_max = UINT64_MAX, /* no more than the slot itself */
     };
     return qwp_sender_init(drainer->sender, &sending, err);
 }
@@ -55,7 +61,7 @@ enum qwp_result qwp_drainer_open(struct qwp_drainer *drainer, const char *slot_d
     enum qwp_result result = qwp_seglog_open(&drainer->log, &opening, err);
     if (result == QWP_OK) {
         drainer->acked_before = qwp_seglog_acked_count(drainer->log);
-        result = sender_start(drainer, conf, err);
+        result = sender_start(drainer, slot_dir, conf, err);
     }
     if (result != QWP_OK) {
         qwp_drainer_close(drainer);

@@ -37,6 +37,10 @@ struct qwp_framer {
     bool delta_written;
     bool delta_alone; /* no rows: the delta did not fit whole */
 
+    struct qwp_tally *tallies;
+    size_t tally_count, tally_room;
+    bool tallies_lost;
+
     /* scratch */
     struct qwp_arena flush;
     struct qwp_run runs[QWP_GATHER_ROWS_MAX];
@@ -67,6 +71,7 @@ void qwp_framer_destroy(struct qwp_framer *framer)
     }
     qwp_row_index_fini(&framer->index);
     qwp_arena_fini(&framer->flush);
+    free(framer->tallies);
     free(framer);
 }
 
@@ -115,6 +120,8 @@ void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
     framer->delta_end = qwp_dict_count(framer->dict);
     framer->delta_written = false;
     framer->delta_alone = false;
+    framer->tally_count = 0;
+    framer->tallies_lost = false;
     frame_tables_reset(framer);
     delta_measure(framer);
     if (framer->len + framer->delta_bytes > room) {
@@ -319,6 +326,41 @@ static size_t table_bound(const struct qwp_framer *framer, const struct qwp_tabl
                : bound;
 }
 
+bool qwp_framer_tallies(const struct qwp_framer *framer, const struct qwp_tally **tallies,
+                        size_t *count)
+{
+    *tallies = framer->tallies;
+    *count = framer->tally_count;
+    return !framer->tallies_lost;
+}
+
+/* Run by run: rows of one source mostly stand together. */
+static void tally(struct qwp_framer *framer, const struct qwp_table *table,
+                  const struct qwp_block *block)
+{
+    for (uint32_t i = 0, row = 0; i < block->run_count; row += block->runs[i++].row_count) {
+        struct qwp_source *source = framer->row_source[row];
+        struct qwp_tally *last =
+            framer->tally_count > 0 ? &framer->tallies[framer->tally_count - 1] : NULL;
+        if (last != NULL && last->source == source && last->table == table) {
+            last->row_count += block->runs[i].row_count;
+            continue;
+        }
+        if (framer->tally_count == framer->tally_room) {
+            const size_t room = framer->tally_room == 0 ? 64 : framer->tally_room * 2;
+            struct qwp_tally *more = realloc(framer->tallies, room * sizeof *more);
+            if (more == NULL) {
+                framer->tallies_lost = true;
+                return;
+            }
+            framer->tallies = more;
+            framer->tally_room = room;
+        }
+        framer->tallies[framer->tally_count++] =
+            (struct qwp_tally){source, table, block->runs[i].row_count};
+    }
+}
+
 /* Encodes the open block of the table behind the frame. The table stays in the list of open ones.
  */
 static enum qwp_result block_flush(struct qwp_framer *framer, struct qwp_table *table,
@@ -364,6 +406,7 @@ static enum qwp_result block_flush(struct qwp_framer *framer, struct qwp_table *
         framer->frame_tables = table;
     }
     table->frame_rows += table->open_count;
+    tally(framer, table, &block);
     framer->closed_rows += table->open_count;
     table->open_count = 0;
     return QWP_OK;
@@ -503,6 +546,17 @@ static bool delta_extend(struct qwp_framer *framer)
     return true;
 }
 
+/* Whether a staged row belongs to a table that takes none now. */
+static bool unit_is_held(const struct qwp_framer *framer, uint32_t first)
+{
+    for (uint32_t i = first; i < framer->index.count; i++) {
+        if (framer->index.rows[i].known->table->held) {
+            return true;
+        }
+    }
+    return false;
+}
+
 enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *source,
                                 struct qwp_framer_fault *fault)
 {
@@ -523,6 +577,11 @@ enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *so
         framer->index.count = first;
         fault->source = source;
         return result;
+    }
+    if (unit_is_held(framer, first)) {
+        framer->index.count = first;
+        source->held = true;
+        return QWP_AGAIN;
     }
     if (!delta_extend(framer) || !unit_fits(framer, first, fault)) {
         framer->index.count = first;

@@ -36,7 +36,8 @@ struct qwp_framer_fault {
     struct qwp_error error;
 };
 
-/* Takes the next unit of `source` below its tail_seen_pos. QWP_AGAIN: there is none. QWP_LIMIT: it
+/* Takes the next unit of `source` below its tail_seen_pos. QWP_AGAIN: there is none, or it has rows
+ * of a table that is held; then source->held is set. QWP_LIMIT: it
  * does not fit any more, end the frame first (or, if the frame is empty, begin it with
  * fault->bytes_needed). QWP_CORRUPT: fault->source is faulty; QWP_NOMEM. After the last two the
  * frame must be abandoned. */
@@ -49,6 +50,16 @@ QWP_MUST_USE enum qwp_result qwp_framer_finish(struct qwp_framer *framer, size_t
 void qwp_framer_abandon(struct qwp_framer *framer);
 /* Tables of the finished frame, linked by frame_next, each with its frame_rows. */
 struct qwp_table *qwp_framer_tables(const struct qwp_framer *framer);
+
+/* Rows of one source and table in a frame, in the order of its blocks. */
+struct qwp_tally {
+    struct qwp_source *source;
+    const struct qwp_table *table;
+    uint32_t row_count;
+};
+/* Of the finished frame; false: there was no memory to keep them. */
+bool qwp_framer_tallies(const struct qwp_framer *framer, const struct qwp_tally **tallies,
+                        size_t *count);
 
 uint64_t qwp_framer_rows(const struct qwp_framer *framer); /* in the frame */
 /* Encoded so far plus the bound of what is open. */

@@ -14,6 +14,7 @@
 
 enum {
     STALL_RETRY_MS = 50,
+    UNIT_FRAME_BYTES_MIN = 1024 * 1024, /* a frame for one unit may always be so large */
     STALL_QUIET_MS = 1000, /* so that a store that is full again and again is one line, not many */
 };
 
@@ -48,7 +49,8 @@ enum qwp_result qwp_intake_init(struct qwp_intake *intake, const struct qwp_inta
     intake->sources = calloc(options->producers_max, sizeof *intake->sources);
     intake->def_entry = malloc(QWP_RING_DEF_BYTES_MAX);
     enum qwp_result result = qwp_schema_init(&intake->schema, options->tables_max);
-    if (intake->sources == NULL || intake->def_entry == NULL || result != QWP_OK) {
+    if (intake->sources == NULL || intake->def_entry == NULL || result != QWP_OK ||
+        !qwp_roll_init(&intake->roll)) {
         result = qwp_fail(err, QWP_NOMEM, 0, "no memory for %u producers", options->producers_max);
     } else {
         result = qwp_framer_create(&intake->framer, intake->dict, options->encode_flags, err);
@@ -66,6 +68,7 @@ void qwp_intake_fini(struct qwp_intake *intake)
     }
     free(intake->sources);
     free(intake->def_entry);
+    qwp_roll_fini(&intake->roll);
     qwp_framer_destroy(intake->framer);
     if (intake->schema.tables != NULL) {
         qwp_schema_fini(&intake->schema);
@@ -267,6 +270,7 @@ static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
     qwp_latency_stored(&intake->latency, fsn, seen_ns, stored_ns);
     const uint64_t rows = qwp_framer_rows(intake->framer);
     qwp_notes_add(&intake->frames, (struct qwp_note){.fsn = fsn, .rows = rows});
+    qwp_intake_enrol(intake, fsn);
     struct qwp_control_header *page = intake->control->header;
     add_u64(&page->rows_stored, rows);
     tables_count(intake);
@@ -287,7 +291,9 @@ static void frame_full(struct qwp_intake *intake, struct qwp_source *source,
         frame_publish(intake, now_ns);
         return;
     }
-    const size_t cap = atomic_load_explicit(&intake->message_bytes_max, memory_order_relaxed);
+    const size_t asked = atomic_load_explicit(&intake->message_bytes_max, memory_order_relaxed);
+    /* What this server does not take whole the sender takes apart. */
+    const size_t cap = asked > UNIT_FRAME_BYTES_MIN ? asked : UNIT_FRAME_BYTES_MIN;
     frame_abandon(intake);
     if (fault->bytes_needed > cap) {
         detach(intake, source, "a unit of rows does not fit into one message to the server");
@@ -305,7 +311,7 @@ static void frame_fill(struct qwp_intake *intake, uint64_t budget, int64_t now_n
             intake->next_source = 0;
         }
         struct qwp_source *source = intake->sources[intake->next_source];
-        enum qwp_result result = source->detached ? QWP_AGAIN : QWP_OK;
+        enum qwp_result result = source->detached || source->held ? QWP_AGAIN : QWP_OK;
         struct qwp_framer_fault fault;
         while (result == QWP_OK && qwp_framer_rows(intake->framer) - rows_before < budget &&
                qwp_framer_rows(intake->framer) < intake->options.frame_rows_max) {
@@ -328,6 +334,12 @@ static void frame_fill(struct qwp_intake *intake, uint64_t budget, int64_t now_n
             frame_fault(intake, &fault, now_ns);
             return;
         }
+    }
+    if (qwp_framer_rows(intake->framer) == 0 &&
+        qwp_framer_framed_symbols(intake->framer) == intake->framed_symbols) {
+        frame_abandon(intake); /* all that was seen is held */
+        intake->more_due = false;
+        return;
     }
     frame_publish(intake, now_ns);
 }
@@ -365,6 +377,9 @@ static void source_visit(struct qwp_intake *intake, struct qwp_source *source, i
             detach(intake, source, err.text);
             return;
         }
+    }
+    if (source->held) {
+        return;
     }
     const uint64_t waiting = source->rx.tail_seen_pos - source->rx.head_pos;
     visit->bytes += waiting;
@@ -443,8 +458,10 @@ static bool orphans_remove(struct qwp_intake *intake)
 bool qwp_intake_settle(struct qwp_intake *intake, int64_t now_ns)
 {
     const uint64_t acked = qwp_seglog_acked_count(intake->log);
+    /* After the count was read: what was set aside of these frames was told before. */
+    const bool heard = qwp_intake_hear(intake);
     if (acked == intake->acked_seen) {
-        return false;
+        return heard;
     }
     intake->acked_seen = acked;
     qwp_latency_acked(&intake->latency, acked, now_ns);
@@ -452,7 +469,11 @@ bool qwp_intake_settle(struct qwp_intake *intake, int64_t now_ns)
         qwp_source_settle(intake->sources[i], acked);
     }
     uint64_t pos;
-    add_u64(&intake->control->header->rows_acked, qwp_notes_settle(&intake->frames, acked, &pos));
+    const uint64_t rows = qwp_notes_settle(&intake->frames, acked, &pos);
+    const uint64_t aside = intake->rows_aside < rows ? intake->rows_aside : rows;
+    intake->rows_aside -= aside;
+    add_u64(&intake->control->header->rows_acked, rows - aside);
+    qwp_roll_settle(&intake->roll, acked);
     intake->stalled = false; /* the budget may have room again */
     intake->figures_changed = true;
     return true;
@@ -567,6 +588,7 @@ static void attach(struct qwp_intake *intake, const char *file_name)
     }
     qwp_source_show(source, free_slot(intake));
     qwp_bell_attach(intake->bell, &source->rx);
+    source->number = intake->next_number++;
     intake->sources[intake->source_count++] = source;
     intake->strangers += source->rx.owner_uid != geteuid();
     intake->figures_changed = true;
@@ -631,7 +653,7 @@ bool qwp_intake_is_drained(const struct qwp_intake *intake)
 {
     for (uint32_t i = 0; i < intake->source_count; i++) {
         const struct qwp_source *source = intake->sources[i];
-        if (!source->detached && source->rx.head_pos != source->rx.tail_seen_pos) {
+        if (!source->detached && !source->held && source->rx.head_pos != source->rx.tail_seen_pos) {
             return false;
         }
     }

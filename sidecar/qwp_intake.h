@@ -14,6 +14,8 @@
 #include "ipc/qwp_bell.h"
 #include "sidecar/qwp_framer.h"
 #include "sidecar/qwp_latency.h"
+#include "sidecar/qwp_notices.h"
+#include "sidecar/qwp_roll.h"
 
 enum {
     QWP_INTAKE_STEP_ROWS = 4096,
@@ -30,6 +32,7 @@ struct qwp_intake_options {
     uint32_t producers_max;
     uint32_t tables_max;
     struct qwp_ring_limits ring_limits;
+    struct qwp_notices *notices; /* kept; from the sender */
 };
 
 struct qwp_intake {
@@ -63,6 +66,9 @@ struct qwp_intake {
     int64_t retry_ns; /* after a stall */
     uint32_t framed_symbols;
     uint64_t acked_seen;
+    uint32_t next_number;    /* of the next source */
+    struct qwp_roll roll;    /* whose rows stand in which frame */
+    uint64_t rows_aside;     /* of frames that are not settled yet */
     struct qwp_notes frames; /* rows of each frame; their positions mean nothing */
     struct qwp_latency latency;
     /* writer: sender. reader: intake. Relaxed: a frame built a moment too large is split later. */
@@ -103,5 +109,12 @@ void qwp_intake_report(struct qwp_intake *intake);
 void qwp_intake_close_rings(struct qwp_intake *intake);
 /* True when everything that was published when the rings were closed is stored. */
 bool qwp_intake_is_drained(const struct qwp_intake *intake);
+
+/* ---- for its own files ---- */
+
+/* Notes whose rows stand in the frame that was just published. */
+void qwp_intake_enrol(struct qwp_intake *intake, uint64_t fsn);
+/* What the sender has to say. True: something. */
+bool qwp_intake_hear(struct qwp_intake *intake);
 
 #endif

@@ -95,6 +95,9 @@ static const struct qwp_option run_table[] = {
     OPTION("ring-bytes-max", QWP_OPTION_SIZE, ring_bytes_max, "256m",
            "largest ring taken from a producer", .min = QWP_RING_DATA_BYTES_MIN,
            .max = QWP_RING_DATA_BYTES_MAX),
+    OPTION("rejected-bytes-max", QWP_OPTION_SIZE, rejected_bytes_max, "0",
+           "room for rows that the server refuses, then producers of that table wait; 0: a quarter "
+           "of sf_max_total_bytes"),
     CHOICE("doorbell", doorbell, doorbell_choices, "auto",
            "how producers wake a sleeping sidecar: membarrier and futex where they work (auto), "
            "a fence in each publish (fence), or a FIFO (fifo)"),

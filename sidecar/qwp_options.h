@@ -52,6 +52,7 @@ struct qwp_options {
     uint64_t batch_bytes_max;
     uint64_t producers_max;
     uint64_t ring_bytes_max;
+    uint64_t rejected_bytes_max; /* 0: a quarter of sf_max_total_bytes */
 
     /* inspect, drain */
     const char *slot_dir; /* the word that is no option */

@@ -84,6 +84,11 @@ static struct qwp_table **table_slot(struct qwp_table **tables, uint32_t capacit
     }
 }
 
+struct qwp_table *qwp_schema_find(const struct qwp_schema *schema, struct qwp_name name)
+{
+    return *table_slot(schema->tables, schema->capacity, qwp_name_hash(name.text, name.len), name);
+}
+
 static bool tables_grow(struct qwp_schema *schema)
 {
     const uint32_t capacity = schema->capacity * 2;

@@ -74,6 +74,7 @@ struct qwp_table {
     uint64_t frame_rows;
     struct qwp_table *frame_next;
     struct qwp_control_table *shown; /* its entry in the control file, or NULL */
+    bool held; /* takes no rows now: what was refused of it has no more room */
     /* The unit being weighed. */
     uint64_t unit_stamp;
     struct qwp_known_shape *unit_shape;
@@ -94,5 +95,7 @@ void qwp_schema_fini(struct qwp_schema *schema);
 QWP_MUST_USE enum qwp_result qwp_schema_intern(struct qwp_schema *schema, struct qwp_shape *shape,
                                                struct qwp_known_shape **out, struct qwp_error *err);
 void qwp_schema_release(struct qwp_known_shape *known);
+/* NULL: no ring has defined it. */
+struct qwp_table *qwp_schema_find(const struct qwp_schema *schema, struct qwp_name name);
 
 #endif

@@ -1,8 +1,5 @@
-#include <stdio.h>
-
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
-#include "sidecar/qwp_answer.h"
 #include "sidecar/qwp_sender_internal.h"
 
 /* ---- what the session says ---- */
@@ -12,6 +9,7 @@ static void on_up(void *owner, size_t message_bytes_max)
     struct qwp_sender *sender = owner;
     atomic_store_explicit(sender->options.message_bytes_max, message_bytes_max,
                           memory_order_relaxed);
+    sender->reject.announced_bytes = message_bytes_max;
     sender->state = QWP_SENDER_UP;
     sender->acked = false;
     sender->first_sequence = sender->next_sequence = 0;
@@ -21,15 +19,18 @@ static void on_up(void *owner, size_t message_bytes_max)
     qwp_seglog_rewind(sender->options.log, &sender->cursor);
     qwp_sender_add(&sender->options.page->connects, 1);
     atomic_store_explicit(&sender->options.page->credentials_refused, 0, memory_order_relaxed);
-    qwp_sender_show_state(sender, sender->catch_up_end > 0 ? QWP_CONNECTION_CATCHING_UP
-                                                           : QWP_CONNECTION_UP);
+    sender->catching_up = sender->catch_up_end > 0;
+    qwp_sender_show_state(sender,
+                          sender->catching_up ? QWP_CONNECTION_CATCHING_UP : QWP_CONNECTION_UP);
     qwp_sender_connected(sender);
 }
 
 static void on_down(void *owner, const struct qwp_session_down *down)
 {
     struct qwp_sender *sender = owner;
+    qwp_sender_judge_down(sender, down);
     (void)qwp_sender_pop(sender, sender->next_sequence - 1);
+    qwp_sender_plan_drop(sender);
     qwp_sender_show_state(sender, QWP_CONNECTION_DOWN);
     if (sender->state == QWP_SENDER_CLOSING) {
         return;
@@ -40,13 +41,16 @@ static void on_down(void *owner, const struct qwp_session_down *down)
     if (down->was_up) {
         qwp_sender_add(&sender->options.page->disconnects, 1);
     }
-    qwp_sender_lost(sender, down);
+    if (!qwp_sender_refused_down(sender)) {
+        qwp_sender_lost(sender, down);
+    }
 }
 
 static void on_ok(void *owner, int64_t sequence, const unsigned char *tables, size_t tables_bytes,
                   uint16_t table_count)
 {
     struct qwp_sender *sender = owner;
+    qwp_sender_note_taken(sender, sequence);
     qwp_sender_settle_ok(sender, qwp_sender_pop(sender, sequence), tables, tables_bytes,
                          table_count);
 }
@@ -59,19 +63,7 @@ static void on_durable(void *owner, const unsigned char *tables, size_t tables_b
 
 static void on_rejected(void *owner, int64_t sequence, uint8_t status, const char *text, size_t len)
 {
-    struct qwp_sender *sender = owner;
-    const uint64_t fsn_end = qwp_sender_in_flight_at(sender, sequence)->fsn_end;
-    char shown[QWP_CONTROL_TEXT_BYTES];
-    snprintf(shown, sizeof shown, "server answered %s: %.*s",
-             qwp_answer_name(qwp_answer_index(status)), (int)len, text);
-    qwp_sender_show_error(sender, shown);
-    qwp_sender_add(&sender->options.page->server_errors, 1);
-    qwp_sender_add(&sender->options.page->answers[qwp_answer_index(status)], 1);
-    if (fsn_end != sender->rejected_fsn_end) { /* once a frame, however often it is sent again */
-        sender->rejected_fsn_end = fsn_end;
-        qwp_log(QWP_LOG_ERROR, "message rejected; it is sent again until the server takes it",
-                "frame=%lld answer=\"%s\"", (long long)fsn_end - 1, shown);
-    }
+    qwp_sender_refused(owner, sequence, status, text, len);
 }
 
 static void on_writable(void *owner)
@@ -131,6 +123,9 @@ enum qwp_result qwp_sender_init(struct qwp_sender *sender, const struct qwp_send
         result =
             qwp_resolver_open(&sender->resolver, options->loop, qwp_sender_resolved, sender, err);
     }
+    if (result == QWP_OK) {
+        result = qwp_sender_aside_open(sender, err);
+    }
     if (result != QWP_OK) {
         qwp_sender_fini(sender);
     }
@@ -157,6 +152,7 @@ void qwp_sender_fini(struct qwp_sender *sender)
     if (sender->session != NULL) {
         session_fini(sender);
     }
+    qwp_sender_aside_close(sender);
     qwp_secrets_fini(&sender->secrets);
 }
 
@@ -165,8 +161,12 @@ bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns)
     if (sender->state == QWP_SENDER_WAITING || sender->state == QWP_SENDER_RESOLVING) {
         return qwp_sender_walk_on(sender, now_ns);
     }
+    if (sender->reject.retry_ns != 0 && now_ns >= sender->reject.retry_ns) {
+        qwp_sender_aside_retry(sender);
+    }
     bool worked = false;
     while (sender->state == QWP_SENDER_UP && qwp_sender_has_room(sender) &&
+           !qwp_sender_is_on_hold(sender) &&
            (sender->catch_up_next < sender->catch_up_end ? qwp_sender_catch_up(sender)
                                                          : qwp_sender_frame_send(sender))) {
         worked = true;
@@ -183,6 +183,11 @@ void qwp_sender_disconnect(struct qwp_sender *sender, int64_t grace_ns)
     } else {
         qwp_sender_show_state(sender, QWP_CONNECTION_DOWN);
     }
+}
+
+bool qwp_sender_is_stopped(const struct qwp_sender *sender)
+{
+    return sender->state == QWP_SENDER_STOPPED;
 }
 
 bool qwp_sender_is_down(const struct qwp_sender *sender)

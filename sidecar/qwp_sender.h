@@ -16,11 +16,20 @@
 #include "core/store/qwp_seglog.h"
 #include "ipc/qwp_control_layout.h"
 #include "sidecar/qwp_durable.h"
+#include "sidecar/qwp_reject.h"
 #include "sidecar/qwp_secrets.h"
 #include "transport/qwp_resolve.h"
 #include "transport/qwp_session.h"
 
 enum { QWP_SENDER_WINDOW_BYTES = 64 * 1024 * 1024, QWP_SENDER_IN_FLIGHT_MAX = 4096 };
+
+enum qwp_message_kind {
+    QWP_MESSAGE_FRAME = 0, /* as it stands in the log, or what it may be sent of at once */
+    QWP_MESSAGE_REST,      /* of a frame in parts: all tables that nothing is held against */
+    QWP_MESSAGE_PART,      /* of a frame in parts: rows of one table */
+    QWP_MESSAGE_EMPTY,     /* no rows */
+    QWP_MESSAGE_CATCH_UP,
+};
 
 /* A message that is not acknowledged yet. Wire sequences are dense, so its place in the queue says
  * which. */
@@ -28,6 +37,10 @@ struct qwp_in_flight {
     uint64_t fsn_end; /* frames below are complete with it; 0: it completes none */
     size_t len;
     unsigned char *owned; /* a message of the sender's own making, or NULL */
+    enum qwp_message_kind kind;
+    uint64_t fsn;        /* of the frame */
+    uint64_t table_hash; /* PART: whose rows */
+    uint64_t rows_end;   /* PART: of these, the rows below are in it or were before */
 };
 
 enum qwp_sender_state {
@@ -36,6 +49,7 @@ enum qwp_sender_state {
     QWP_SENDER_CONNECTING,
     QWP_SENDER_UP,
     QWP_SENDER_CLOSING,
+    QWP_SENDER_STOPPED, /* on_*_error=terminal: everything is kept, nothing sent; see retry_now() */
 };
 
 struct qwp_sender_options {
@@ -44,6 +58,14 @@ struct qwp_sender_options {
     struct qwp_seglog *log;            /* kept */
     struct qwp_control_header *page;   /* kept */
     _Atomic size_t *message_bytes_max; /* intake's */
+    const char *rejected_dir;          /* where refused rows go; borrowed for init */
+    uint64_t rejected_bytes_max;
+    struct qwp_notices *notices;          /* to intake; NULL: there is none */
+    struct qwp_control_trouble *troubles; /* for `status`; troubles_max of them */
+    uint32_t troubles_max;
+    /* Names of the producers of a table, for people; NULL: nobody knows. */
+    void (*producers_of)(void *owner, struct qwp_name table, char *text, size_t text_bytes);
+    void *producers_owner;
     struct qwp_loop *intake_loop; /* on another thread: woken by acknowledgements; NULL: the same */
 };
 
@@ -77,6 +99,7 @@ struct qwp_sender {
     size_t bytes_in_flight;
     uint64_t sent_fsn_end;                /* frames below were sent before */
     uint32_t catch_up_next, catch_up_end; /* symbol ids still to be registered */
+    bool catching_up;                     /* for the first time of this connection */
 
     /* acknowledged, not yet durable (only with request_durable_ack) */
     struct qwp_durable durable;
@@ -85,9 +108,10 @@ struct qwp_sender {
 
     /* the outage now, for the log */
     bool in_outage;
-    int64_t outage_ns;         /* since when */
-    int64_t outage_log_ns;     /* last line about it */
-    uint64_t rejected_fsn_end; /* the rejection that was logged last */
+    int64_t outage_ns;     /* since when */
+    int64_t outage_log_ns; /* last line about it */
+
+    struct qwp_reject reject;
 };
 
 QWP_MUST_USE enum qwp_result qwp_sender_init(struct qwp_sender *sender,
@@ -103,5 +127,7 @@ void qwp_sender_retry_now(struct qwp_sender *sender);
 /* Ends the connection, reading to its end for at most `grace_ns`. */
 void qwp_sender_disconnect(struct qwp_sender *sender, int64_t grace_ns);
 bool qwp_sender_is_down(const struct qwp_sender *sender);
+/* A refusal that was to stop everything did; the control file says which. */
+bool qwp_sender_is_stopped(const struct qwp_sender *sender);
 
 #endif

@@ -25,18 +25,17 @@ static void show_in_flight(const struct qwp_sender *sender)
                           memory_order_relaxed);
 }
 
-bool qwp_sender_message_send(struct qwp_sender *sender, const unsigned char *message, size_t len,
-                             uint64_t fsn_end, unsigned char *owned)
+bool qwp_sender_message_send(struct qwp_sender *sender, const unsigned char *message,
+                             const struct qwp_in_flight *what)
 {
     int64_t sequence;
-    if (qwp_session_send(sender->session, message, len, &sequence) != QWP_OK) {
+    if (qwp_session_send(sender->session, message, what->len, &sequence) != QWP_OK) {
         return false;
     }
     QWP_ASSERT(sequence == sender->next_sequence);
-    *qwp_sender_in_flight_at(sender, sequence) =
-        (struct qwp_in_flight){.fsn_end = fsn_end, .len = len, .owned = owned};
+    *qwp_sender_in_flight_at(sender, sequence) = *what;
     sender->next_sequence++;
-    sender->bytes_in_flight += len;
+    sender->bytes_in_flight += what->len;
     show_in_flight(sender);
     return true;
 }
@@ -60,8 +59,7 @@ uint64_t qwp_sender_pop(struct qwp_sender *sender, int64_t sequence)
 bool qwp_sender_catch_up(struct qwp_sender *sender)
 {
     const struct qwp_dict *dict = qwp_seglog_dict(sender->options.log);
-    const size_t cap =
-        atomic_load_explicit(sender->options.message_bytes_max, memory_order_relaxed);
+    const size_t cap = qwp_sender_bytes_max(sender);
     size_t bytes = QWP_HEADER_BYTES + 2 * (size_t)QWP_VARINT_BYTES_MAX;
     uint32_t end = sender->catch_up_next;
     while (end < sender->catch_up_end) {
@@ -80,12 +78,14 @@ bool qwp_sender_catch_up(struct qwp_sender *sender)
     at = qwp_delta_put(at, sender->catch_up_next, end - sender->catch_up_next, qwp_dict_text, dict);
     const size_t len = (size_t)(at - message);
     qwp_message_finish(message, 0, len);
-    if (!qwp_sender_message_send(sender, message, len, 0, message)) {
+    const struct qwp_in_flight what = {.len = len, .owned = message, .kind = QWP_MESSAGE_CATCH_UP};
+    if (!qwp_sender_message_send(sender, message, &what)) {
         free(message);
         return false;
     }
     sender->catch_up_next = end;
-    if (end == sender->catch_up_end) {
+    if (end == sender->catch_up_end && sender->catching_up) {
+        sender->catching_up = false;
         qwp_sender_show_state(sender, QWP_CONNECTION_UP);
     }
     return true;
@@ -93,12 +93,20 @@ bool qwp_sender_catch_up(struct qwp_sender *sender)
 
 bool qwp_sender_frame_send(struct qwp_sender *sender)
 {
-    struct qwp_seglog_cursor before = sender->cursor;
+    if (sender->reject.plan.active) {
+        return qwp_sender_plan_send(sender);
+    }
+    const struct qwp_seglog_cursor before = sender->cursor;
     struct qwp_frame frame;
     if (qwp_seglog_next(sender->options.log, &sender->cursor, &frame) != QWP_OK) {
         return false;
     }
-    if (!qwp_sender_message_send(sender, frame.payload, frame.len, frame.fsn + 1, NULL)) {
+    const struct qwp_in_flight what = {
+        .fsn_end = frame.fsn + 1, .len = frame.len, .kind = QWP_MESSAGE_FRAME, .fsn = frame.fsn};
+    const bool sent = qwp_sender_goes_in_parts(sender, &frame)
+                          ? qwp_sender_plan_begin(sender, &frame)
+                          : qwp_sender_message_send(sender, frame.payload, &what);
+    if (!sent) {
         sender->cursor = before;
         return false;
     }

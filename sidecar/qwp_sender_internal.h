@@ -3,7 +3,10 @@
  *   qwp_sender.c         what the session says, life and duty cycle
  *   qwp_sender_walk.c    endpoints, backoff, outages and what is told about them
  *   qwp_sender_flight.c  messages on their way, catch-up, frames
- *   qwp_sender_settle.c  what is acknowledged, or durable, and so done with */
+ *   qwp_sender_settle.c  what is acknowledged, or durable, and so done with
+ *   qwp_sender_parts.c   frames that go in parts
+ *   qwp_sender_answer.c  what is made of refusals: blaming, where to go from there
+ *   qwp_sender_aside.c   setting rows aside, and telling of it */
 #ifndef QWP_SENDER_INTERNAL_H
 #define QWP_SENDER_INTERNAL_H
 
@@ -50,8 +53,8 @@ void qwp_sender_resolved(void *owner, const struct qwp_addresses *addresses,
 struct qwp_in_flight *qwp_sender_in_flight_at(struct qwp_sender *sender, int64_t sequence);
 bool qwp_sender_has_room(const struct qwp_sender *sender);
 /* Hands a message to the session. False: it takes none now. */
-bool qwp_sender_message_send(struct qwp_sender *sender, const unsigned char *message, size_t len,
-                             uint64_t fsn_end, unsigned char *owned);
+bool qwp_sender_message_send(struct qwp_sender *sender, const unsigned char *message,
+                             const struct qwp_in_flight *what);
 /* Everything up to `sequence` is settled. Returns the frames that are complete with it, 0 if none.
  */
 uint64_t qwp_sender_pop(struct qwp_sender *sender, int64_t sequence);
@@ -70,5 +73,56 @@ void qwp_sender_settle_ok(struct qwp_sender *sender, uint64_t fsn_end, const uns
 void qwp_sender_settle_durable(struct qwp_sender *sender, const unsigned char *tables,
                                size_t tables_bytes, uint16_t table_count);
 void qwp_sender_on_durable_timer(struct qwp_op *op, int outcome, bool more);
+
+/* ---- qwp_sender_parts.c ---- */
+
+/* The largest message to this server. */
+size_t qwp_sender_bytes_max(const struct qwp_sender *sender);
+/* Whether the frame cannot go as it stands in the log. */
+bool qwp_sender_goes_in_parts(const struct qwp_sender *sender, const struct qwp_frame *frame);
+/* Decides on the messages of a frame, and sets aside what is not to be offered. False: not now. */
+bool qwp_sender_plan_begin(struct qwp_sender *sender, const struct qwp_frame *frame);
+/* Sends the next message of the plan. False: not now. */
+bool qwp_sender_plan_send(struct qwp_sender *sender);
+void qwp_sender_plan_fini(struct qwp_plan *plan);
+/* The connection is gone, and with it what was on its way. */
+void qwp_sender_plan_drop(struct qwp_sender *sender);
+/* Whether everything on its way is to be answered before anything else is sent. */
+bool qwp_sender_is_on_hold(struct qwp_sender *sender);
+
+/* ---- qwp_sender_answer.c ---- */
+
+/* Everything up to `sequence` was taken: notes which parts are done. Before the pop. */
+void qwp_sender_note_taken(struct qwp_sender *sender, int64_t sequence);
+void qwp_sender_refused(struct qwp_sender *sender, int64_t sequence, uint8_t status,
+                        const char *text, size_t len);
+/* Before what is on its way is forgotten. */
+void qwp_sender_judge_down(struct qwp_sender *sender, const struct qwp_session_down *down);
+/* Whether the end of the connection was about a refusal; then the next attempt is arranged. */
+bool qwp_sender_refused_down(struct qwp_sender *sender);
+
+/* ---- qwp_sender_aside.c ---- */
+
+QWP_MUST_USE enum qwp_result qwp_sender_aside_open(struct qwp_sender *sender,
+                                                   struct qwp_error *err);
+void qwp_sender_aside_close(struct qwp_sender *sender);
+/* Sets aside `row_count` rows of a table of the plan's frame from `first_row` on; with table NULL
+ * the whole frame, which cannot be read. `blamed` NULL: a row too large. False: not now. */
+bool qwp_sender_set_aside(struct qwp_sender *sender, const struct qwp_split_table *table,
+                          struct qwp_blame_table *blamed, uint64_t first_row, uint64_t row_count);
+/* What a frame that cannot be read is called instead of a table. */
+struct qwp_name qwp_sender_opaque_name(void);
+/* Rows could not be set aside: tries again in a while, and says so once. */
+void qwp_sender_aside_failed(struct qwp_sender *sender, const char *why);
+/* Its producers need not wait any more. */
+void qwp_sender_release(struct qwp_sender *sender, struct qwp_blame_table *table);
+/* It takes rows again. */
+void qwp_sender_mended(struct qwp_sender *sender, struct qwp_blame_table *table);
+/* Tries again what failed, once it is time. */
+void qwp_sender_aside_retry(struct qwp_sender *sender);
+/* Every blocked table gets a probe: it may have been mended. */
+void qwp_sender_look_again(struct qwp_sender *sender);
+/* Tells `status` about tables and folder. */
+void qwp_sender_show_tables(struct qwp_sender *sender);
 
 #endif

@@ -9,9 +9,18 @@ void qwp_sender_settle(struct qwp_sender *sender, uint64_t fsn_end)
     if (fsn_end == 0) {
         return;
     }
+    struct qwp_reject *reject = &sender->reject;
+    struct qwp_error err;
+    /* What was set aside of these frames is to be as safe as they were. */
+    if (qwp_rejected_flush(&reject->folder, &err) != QWP_OK) {
+        reject->settle_end = fsn_end > reject->settle_end ? fsn_end : reject->settle_end;
+        qwp_sender_aside_failed(sender, err.text);
+        return;
+    }
     qwp_sender_add(&sender->options.page->frames_acked,
                    fsn_end - qwp_seglog_acked_count(sender->options.log));
     qwp_seglog_ack(sender->options.log, fsn_end - 1);
+    qwp_blame_settle(&reject->blame, fsn_end);
     atomic_store_explicit(&sender->options.page->progress_ns, qwp_clock_monotonic_ns(),
                           memory_order_relaxed);
     if (sender->options.intake_loop != NULL) {

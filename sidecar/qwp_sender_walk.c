@@ -260,7 +260,9 @@ static void secrets_read(struct qwp_sender *sender)
 
 void qwp_sender_retry_now(struct qwp_sender *sender)
 {
+    qwp_sender_look_again(sender);
     switch (sender->state) {
+    case QWP_SENDER_STOPPED:
     case QWP_SENDER_WAITING:
         tls_read(sender);
         qwp_sender_attempt_at(sender, qwp_clock_monotonic_ns());

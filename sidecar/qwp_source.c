@@ -244,7 +244,9 @@ void qwp_source_settle(struct qwp_source *source, uint64_t acked_count)
     uint64_t pos = source->rx.acked_pos;
     const uint64_t rows = qwp_notes_settle(&source->notes, acked_count, &pos);
     if (pos != source->rx.acked_pos) {
-        qwp_ring_settle(&source->rx, pos, rows, 0);
+        const uint64_t aside = source->rows_aside < rows ? source->rows_aside : rows;
+        source->rows_aside -= aside;
+        qwp_ring_settle(&source->rx, pos, rows - aside, aside);
     }
 }
 

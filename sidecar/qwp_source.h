@@ -25,10 +25,13 @@ struct qwp_source {
     uint64_t taken_pos;  /* rows below are in the frame being built, or stored */
     uint64_t taken_rows; /* of them, in the frame being built */
     bool in_frame;
-    uint32_t guard;  /* of its mapping, see qwp_guard.h */
-    uint32_t cursor; /* handle of its notes, see qwp_cursors.h */
-    bool orphan;     /* the producer is gone: drain, then remove */
-    bool detached;   /* faulty: never read again */
+    uint32_t guard;      /* of its mapping, see qwp_guard.h */
+    uint32_t cursor;     /* handle of its notes, see qwp_cursors.h */
+    uint32_t number;     /* no other source of this life has it */
+    uint64_t rows_aside; /* set aside and not told yet */
+    bool held;           /* its next rows are of a table that takes none now */
+    bool orphan;         /* the producer is gone: drain, then remove */
+    bool detached;       /* faulty: never read again */
     struct qwp_sights sights;
     struct qwp_notes notes;
     struct qwp_control_producer *slot; /* its entry in the control file; NULL: none */
@@ -57,7 +60,7 @@ QWP_MUST_USE enum qwp_result qwp_source_define(struct qwp_source *source, unsign
 int64_t qwp_source_stored(struct qwp_source *source, uint64_t fsn);
 /* The frame being built was given up. */
 void qwp_source_untake(struct qwp_source *source);
-/* Frames below acked_count are acknowledged. */
+/* Frames below acked_count are settled; rows_aside of their rows were set aside. */
 void qwp_source_settle(struct qwp_source *source, uint64_t acked_count);
 /* Faulty: tells the producer and `status` why, and never reads the ring again. */
 void qwp_source_detach(struct qwp_source *source, const char *reason);

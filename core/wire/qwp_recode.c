@@ -124,6 +124,30 @@ static void put_fixed(struct qwp_bytes *out, const struct part *part)
     qwp_bytes_put(out, part->column->values + width * part->first_value, width * part->value_count);
 }
 
+/* Integers as wider integers, FLOAT as DOUBLE. */
+static void put_widened(const struct qwp_recode *recode, struct qwp_bytes *out,
+                        const struct part *part, uint8_t type)
+{
+    const size_t width = decode_value_width(type, 0);
+    struct qwp_cursor cursor;
+    qwp_cursor_init(&cursor, recode->decoder, part->column);
+    for (uint32_t i = 0; i < part->first_row + part->row_count; i++) {
+        struct qwp_value value;
+        (void)qwp_cursor_next(&cursor, &value);
+        if (i < part->first_row || value.null) {
+            continue;
+        }
+        if (type == QWP_TYPE_DOUBLE) {
+            const double wide = (double)value.f32;
+            qwp_bytes_put(out, &wide, sizeof wide);
+        } else {
+            unsigned char at[8];
+            qwp_store_i64(at, value.i64);
+            qwp_bytes_put(out, at, width); /* little-endian: its low bytes */
+        }
+    }
+}
+
 static void put_symbols(const struct qwp_recode *recode, struct qwp_bytes *out,
                         const struct part *part)
 {
@@ -215,9 +239,13 @@ static void put_times(const struct qwp_recode *recode, struct qwp_bytes *out,
 }
 
 static void put_column(const struct qwp_recode *recode, struct qwp_bytes *out,
-                       const struct part *part)
+                       const struct part *part, uint8_t type)
 {
     put_nulls(out, part);
+    if (type != part->column->type) {
+        put_widened(recode, out, part, type);
+        return;
+    }
     switch (part->column->type) {
     case QWP_TYPE_BOOLEAN:
         put_bits(out, part->column->values, part->first_value, part->value_count);
@@ -267,10 +295,11 @@ void qwp_recode_rows(const struct qwp_recode *recode, uint32_t first, uint32_t c
         const struct qwp_column *column = &block->columns[i];
         qwp_bytes_put_varint(out, column->name.len);
         qwp_bytes_put(out, column->name.text, column->name.len);
-        put_byte(out, column->type);
+        put_byte(out, recode->types != NULL ? recode->types[i] : column->type);
     }
     for (uint32_t i = 0; i < block->column_count; i++) {
         const struct part part = part_of(&block->columns[i], first, count);
-        put_column(recode, out, &part);
+        put_column(recode, out, &part,
+                   recode->types != NULL ? recode->types[i] : part.column->type);
     }
 }

@@ -35,6 +35,9 @@ struct qwp_recode {
     uint8_t flags;                  /* of the message, old and new */
     qwp_recode_symbol_fn symbol_id; /* NULL: they stay */
     void *owner;
+    /* By column: a wider type of its kind to write it in (LONG for BYTE, DOUBLE for FLOAT).
+     * NULL: the types stay. */
+    const uint8_t *types;
 };
 
 /* Appends a block of the `count` rows from `first` on. out->failed tells of missing memory. */
