@@ -19,7 +19,8 @@
 
 enum {
     PATH_BYTES = 4096,
-    DISCONNECT_GRACE_MS = 1000,
+    DISCONNECT_GRACE_MS_MIN = 50,
+    DISCONNECT_GRACE_MS_MAX = 1000,
     TABLES_MAX = QWP_TABLES_MAX,
     TABLES_SHOWN = 1024, /* in `status` */
     REJECTED_SHARE = 4,  /* of the store's bound: room for refused rows unless it is said */
@@ -316,14 +317,27 @@ static void *sender_thread_run(void *arg)
     return NULL;
 }
 
+/* What the grace has left for a goodbye; a little in any case, and nothing when we are urged. */
+static int64_t goodbye_ns(struct daemon *d, int64_t now_ns)
+{
+    if (atomic_load_explicit(&d->ending.signals, memory_order_relaxed) > 1) {
+        return 0;
+    }
+    const int64_t least_ns = (int64_t)DISCONNECT_GRACE_MS_MIN * QWP_NS_PER_MS;
+    const int64_t most_ns = (int64_t)DISCONNECT_GRACE_MS_MAX * QWP_NS_PER_MS;
+    const int64_t end_ns = atomic_load_explicit(&d->ending.end_ns, memory_order_relaxed);
+    const int64_t left_ns = end_ns - now_ns;
+    return left_ns < least_ns ? least_ns : left_ns > most_ns ? most_ns : left_ns;
+}
+
 /* On the thread that owns the sender's loop: a goodbye that the server can read. */
 static void disconnect(struct daemon *d)
 {
-    const int64_t grace_ns = (int64_t)DISCONNECT_GRACE_MS * QWP_NS_PER_MS;
+    const int64_t now_ns = qwp_clock_monotonic_ns();
+    const int64_t grace_ns = goodbye_ns(d, now_ns);
     qwp_sender_disconnect(&d->sender, grace_ns);
-    const int64_t deadline_ns = qwp_clock_monotonic_ns() + grace_ns;
-    while (!qwp_sender_is_down(&d->sender) && qwp_clock_monotonic_ns() < deadline_ns) {
-        (void)qwp_loop_run(d->sender_loop, deadline_ns);
+    while (!qwp_sender_is_down(&d->sender) && qwp_clock_monotonic_ns() < now_ns + grace_ns) {
+        (void)qwp_loop_run(d->sender_loop, now_ns + grace_ns);
     }
 }
 
@@ -366,24 +380,32 @@ static enum qwp_result run(struct daemon *d, struct qwp_error *err)
 
 /* ---- end ---- */
 
-static int summarize(const struct daemon *d)
+/* The last words: what is settled, and what stays where. Rows are those taken since the start. */
+static int summarize(struct daemon *d)
 {
+    (void)qwp_intake_settle(&d->intake, qwp_clock_monotonic_ns());
     const uint64_t published = qwp_seglog_published_count(d->log);
     const uint64_t acked = qwp_seglog_acked_count(d->log);
+    const bool drained = qwp_intake_is_drained(&d->intake);
     struct qwp_seglog_stats stats;
     qwp_seglog_stats(d->log, &stats);
     struct qwp_control_header *page = d->control.header;
     const uint64_t rows = atomic_load_explicit(&page->rows_stored, memory_order_relaxed);
-    if (published == acked) {
-        qwp_log(QWP_LOG_INFO, "closed: everything is acknowledged", "rows=%llu frames=%llu",
-                (unsigned long long)rows, (unsigned long long)published);
-        return QWP_EXIT_OK;
-    }
-    qwp_log(QWP_LOG_WARN, "closed: frames stay in the store for the next start",
-            "frames_waiting=%llu bytes_waiting=%llu store=%s",
-            (unsigned long long)(published - acked), (unsigned long long)stats.bytes_waiting,
+    const uint64_t rows_acked = atomic_load_explicit(&page->rows_acked, memory_order_relaxed);
+    const bool all = published == acked && drained;
+    qwp_log(all ? QWP_LOG_INFO : QWP_LOG_WARN,
+            all                       ? "closed: everything is acknowledged"
+            : published == acked      ? "closed: rows stay in the rings for the next start"
+            : d->conf->sf_dir != NULL ? "closed: frames stay in the store for the next start"
+                                      : "closed: frames stay in memory for the next start, and are "
+                                        "lost with the host",
+            "rows=%llu frames=%llu frames_waiting=%llu rows_waiting=%llu bytes_waiting=%llu "
+            "rings=%s store=%s",
+            (unsigned long long)rows, (unsigned long long)published,
+            (unsigned long long)(published - acked), (unsigned long long)(rows - rows_acked),
+            (unsigned long long)stats.bytes_waiting, drained ? "empty" : "not empty",
             d->conf->sf_dir != NULL ? d->conf->sf_dir : "memory");
-    return QWP_EXIT_UNACKED;
+    return all ? QWP_EXIT_OK : QWP_EXIT_UNACKED;
 }
 
 static void close_fd(int fd)

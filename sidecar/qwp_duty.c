@@ -228,14 +228,15 @@ static bool end_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     }
     if (duty->end_ns == 0) {
         duty->end_ns = now_ns + duty->ending->grace_ns;
+        atomic_store_explicit(&duty->ending->end_ns, duty->end_ns, memory_order_relaxed);
         atomic_store_explicit(&duty->control->header->state, QWP_SIDECAR_CLOSING,
                               memory_order_relaxed);
         qwp_intake_close_rings(duty->intake);
         qwp_log(QWP_LOG_INFO, "closing: taking what is in the rings, waiting for acknowledgements",
-                "frames_waiting=%llu grace_s=%lld",
+                "frames_waiting=%llu grace_ms=%lld",
                 (unsigned long long)(qwp_seglog_published_count(duty->log) -
                                      qwp_seglog_acked_count(duty->log)),
-                (long long)(duty->ending->grace_ns / QWP_NS_PER_S));
+                (long long)(duty->ending->grace_ns / QWP_NS_PER_MS));
     }
     *next_ns = sooner(*next_ns, duty->end_ns);
     return signals > 1 || now_ns >= duty->end_ns ||

@@ -17,10 +17,11 @@
 
 /* What the duties of a process share about its end. */
 struct qwp_ending {
-    _Atomic int signals; /* writer: signal handler; so many stops were asked for */
-    _Atomic bool hangup; /* writer: signal handler; SIGHUP: try again now, with fresh secrets */
-    _Atomic bool finish; /* writer: intake's duty; everyone leaves */
-    int64_t grace_ns;    /* how long the end may wait for acknowledgements */
+    _Atomic int signals;    /* writer: signal handler; so many stops were asked for */
+    _Atomic bool hangup;    /* writer: signal handler; SIGHUP: try again now, with fresh secrets */
+    _Atomic bool finish;    /* writer: intake's duty; everyone leaves */
+    int64_t grace_ns;       /* how long the end may wait for acknowledgements */
+    _Atomic int64_t end_ns; /* writer: intake's duty; when that is over; 0: no stop was asked for */
 };
 
 struct qwp_duty {
