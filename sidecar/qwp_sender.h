@@ -108,8 +108,9 @@ struct qwp_sender {
 
     /* the outage now, for the log */
     bool in_outage;
-    int64_t outage_ns;     /* since when */
-    int64_t outage_log_ns; /* last line about it */
+    int64_t outage_ns;       /* since when */
+    int64_t outage_log_ns;   /* next line about it */
+    int64_t outage_quiet_ns; /* between that and the one after it */
 
     struct qwp_reject reject;
 };

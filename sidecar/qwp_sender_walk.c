@@ -6,7 +6,8 @@
 #include "sidecar/qwp_sender_internal.h"
 
 enum {
-    OUTAGE_LOG_S = 60,
+    OUTAGE_LOG_S_MIN = 60,
+    OUTAGE_LOG_S_MAX = 3600,
     SECRETS_LOOK_MS = 500, /* while waiting for an attempt */
 };
 
@@ -150,7 +151,7 @@ bool qwp_sender_walk_on(struct qwp_sender *sender, int64_t now_ns)
     return true;
 }
 
-/* One line when it begins, and one a minute while it lasts. */
+/* One line when it begins, and while it lasts one after a minute, two, four, ... an hour. */
 void qwp_sender_outage_note(struct qwp_sender *sender, const char *why)
 {
     const int64_t now_ns = qwp_clock_monotonic_ns();
@@ -162,10 +163,13 @@ void qwp_sender_outage_note(struct qwp_sender *sender, const char *why)
     if (begins) {
         sender->in_outage = true;
         sender->outage_ns = now_ns;
-    } else if (now_ns - sender->outage_log_ns < (int64_t)OUTAGE_LOG_S * QWP_NS_PER_S) {
+        sender->outage_quiet_ns = (int64_t)OUTAGE_LOG_S_MIN * QWP_NS_PER_S;
+    } else if (now_ns < sender->outage_log_ns) {
         return;
     }
-    sender->outage_log_ns = now_ns;
+    sender->outage_log_ns = now_ns + sender->outage_quiet_ns;
+    sender->outage_quiet_ns =
+        sooner(2 * sender->outage_quiet_ns, (int64_t)OUTAGE_LOG_S_MAX * QWP_NS_PER_S);
     qwp_log(QWP_LOG_WARN, begins ? "down" : "still down", "reason=\"%s\" frames_waiting=%llu",
             reason, (unsigned long long)qwp_sender_frames_waiting(sender));
 }

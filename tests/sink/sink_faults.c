@@ -271,6 +271,20 @@ static enum qwp_result parse(struct sink_fault *fault, const char *spec, struct 
     return parse_parts(fault, parts, err);
 }
 
+/* Drops those whose time is over. */
+static uint32_t drop_ended(struct sink_faults *faults, int64_t now_ns)
+{
+    uint32_t kept = 0;
+    const uint32_t count = atomic_load_explicit(&faults->count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++) {
+        if (now_ns < faults->list[i].until_ns) {
+            faults->list[kept++] = faults->list[i];
+        }
+    }
+    atomic_store_explicit(&faults->count, kept, memory_order_relaxed);
+    return kept;
+}
+
 enum qwp_result sink_faults_add(struct sink_faults *faults, const char *spec, struct qwp_error *err)
 {
     struct sink_fault fault;
@@ -284,7 +298,7 @@ enum qwp_result sink_faults_add(struct sink_faults *faults, const char *spec, st
                          : fault.from_ns + fault.for_ms * (int64_t)QWP_NS_PER_MS;
     pthread_mutex_lock(&faults->lock);
     fault.serial = ++faults->serial;
-    const uint32_t count = atomic_load_explicit(&faults->count, memory_order_relaxed);
+    const uint32_t count = drop_ended(faults, qwp_clock_monotonic_ns());
     if (count == SINK_FAULTS_MAX) {
         result = qwp_fail(err, QWP_LIMIT, 0, "fault: more than %d of them", SINK_FAULTS_MAX);
     } else {

@@ -39,9 +39,9 @@ class Sink:
 
     def fault(self, spec):
         """Adds a fault (qwp-sink --help)."""
-        before = len(self.faults()["faults"])
         after = self.ask("fault " + spec)
-        assert len(after["faults"]) == before + 1, "not a fault: %s, see %s" % (spec, self.path("log"))
+        added = after["faults"][-1:] and after["faults"][-1]["fault"] == spec
+        assert added, "not a fault: %s, see %s" % (spec, self.path("log"))
         return after
 
     def faults(self):
