@@ -274,11 +274,15 @@ QWP_API QWP_MUST_USE enum qwp_result qwp_wait_acked(struct qwp_producer *produce
                                                     struct qwp_error *err);
 
 enum qwp_consumer {
-    QWP_CONSUMER_NONE = 0, /* no sidecar has come yet, or it is gone: rows wait in the ring */
+    /* No sidecar has come yet, or it is gone, at once after a kill -9: rows wait in the ring for
+     * the next one, which goes on by itself. */
+    QWP_CONSUMER_NONE = 0,
     QWP_CONSUMER_RUNNING = 1,
     QWP_CONSUMER_CLOSING = 2,
     QWP_CONSUMER_REFUSED = 3, /* this ring is not read: qwp_consumer_reason() */
 };
+/* One system call, to see whether the sidecar lives: not for every row. Messages of calls that wait
+ * in vain say the same in words. */
 QWP_API enum qwp_consumer qwp_consumer_state(struct qwp_producer *producer);
 /* Text of the last refusal or detachment, "" when there is none. Copies into `text`. */
 QWP_API void qwp_consumer_reason(struct qwp_producer *producer, char *text, size_t text_bytes);

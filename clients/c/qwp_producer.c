@@ -266,7 +266,7 @@ static enum qwp_result too_large(const struct qwp_producer *p, uint64_t bytes,
                     (unsigned long long)bytes, p->ring.unit_bytes_max);
 }
 
-static const char *consumer_text(struct qwp_producer *p)
+const char *qwp_consumer_text(struct qwp_producer *p)
 {
     switch (qwp_consumer_state(p)) {
     case QWP_CONSUMER_RUNNING:
@@ -291,7 +291,7 @@ static enum qwp_result still_full(struct qwp_producer *p, int64_t waited_ns, str
                     p->ring.file_name,
                     (unsigned long long)(p->ring.write_pos - p->ring.head_seen_pos),
                     (unsigned long long)p->ring.data_bytes, (long long)(waited_ns / QWP_NS_PER_MS),
-                    consumer_text(p));
+                    qwp_consumer_text(p));
 }
 
 /* The row at hand is lost; in a unit all its rows are, and those still to come. */

@@ -107,6 +107,8 @@ static inline bool qwp_producer_is_closed(const struct qwp_producer *producer)
 QWP_MUST_USE enum qwp_result qwp_producer_check_open(const struct qwp_producer *producer,
                                                      struct qwp_error *err);
 /* QWP_CLOSED with the reason the sidecar gave. */
+/* What qwp_consumer_state() says, for a message. */
+const char *qwp_consumer_text(struct qwp_producer *producer);
 enum qwp_result qwp_producer_fail_detached(const struct qwp_producer *producer,
                                            struct qwp_error *err);
 static inline bool qwp_producer_is_detached(const struct qwp_producer *producer)

@@ -88,9 +88,13 @@ static enum qwp_result wait_until(struct qwp_producer *p, struct goal *goal, uin
     if (qwp_producer_is_detached(p)) {
         return qwp_producer_fail_detached(p, err);
     }
-    return qwp_fail(err, QWP_AGAIN, 0, "%llu of %llu bytes are %s so far",
+    if (err == NULL) {
+        return QWP_AGAIN;
+    }
+    const bool running = qwp_consumer_state(p) == QWP_CONSUMER_RUNNING;
+    return qwp_fail(err, QWP_AGAIN, 0, "%llu of %llu bytes are %s so far%s%s",
                     (unsigned long long)goal->position_now(p), (unsigned long long)goal->position,
-                    verb);
+                    verb, running ? "" : "; ", running ? "" : qwp_consumer_text(p));
 }
 
 enum qwp_result qwp_wait_stored(struct qwp_producer *producer, uint64_t position,

@@ -51,9 +51,9 @@ START_TEST(wait_reports_how_far_rows_are)
     const uint64_t position = put_and_take(2);
     ck_assert_uint_eq(qwp_position_published(fixture_producer), position);
     expect(qwp_wait_stored(fixture_producer, position, 0, &fixture_err), QWP_AGAIN,
-           "0 of 64 bytes are stored so far");
+           "0 of 64 bytes are stored so far; no sidecar runs");
     expect(qwp_wait_acked(fixture_producer, position, QWP_NS_PER_MS, &fixture_err), QWP_AGAIN,
-           "0 of 64 bytes are acked so far");
+           "0 of 64 bytes are acked so far; no sidecar runs");
     expect(qwp_wait_stored(fixture_producer, position + 1, -1, &fixture_err), QWP_INVALID,
            "position 65 cannot be stored while only 64 is published");
     reader_release(&reader, 2);

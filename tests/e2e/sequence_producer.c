@@ -2,12 +2,13 @@
  * table and producer (column `producer`).
  *
  *   sequence_producer --rings DIR --name PRODUCER [--rows N] [--tables N] [--unit N] [--pause-us N]
- *                     [--symbols N] [--hold] [--forever]
+ *                     [--symbols N] [--states] [--hold] [--forever]
  *
  * --unit N: so many rows published as one. --pause-us N: between units. --symbols N: a symbol
- * column with so many values, new ones all along. --hold: stays, attached and idle, until stdin
- * ends. --forever: goes on until SIGTERM, then prints what it published. Prints one JSON object;
- * ends when all is acknowledged. */
+ * column with so many values, new ones all along. --states: looks for the sidecar at least each
+ * 20 ms and prints the states it saw, in order (n none, r running, c closing, x refused). --hold:
+ * stays, attached and idle, until stdin ends. --forever: goes on until SIGTERM, then prints what it
+ * published. Prints one JSON object; ends when all is acknowledged. */
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ struct options {
     const char *rings;
     const char *name;
     long rows, tables, unit, pause_us, symbols;
-    bool hold, forever;
+    bool hold, forever, states;
 };
 
 struct state {
@@ -35,6 +36,8 @@ struct state {
     struct qwp_table *tables[TABLES_MAX];
     int64_t seq[TABLES_MAX];
     long published;
+    char states[64]; /* of the sidecar, as seen */
+    int64_t looked_ns;
 };
 
 static void on_stop(int number)
@@ -52,11 +55,17 @@ static void die(const char *doing, const struct qwp_error *err)
 static void parse(struct options *options, int argc, char **argv)
 {
     static const struct option known[] = {
-        {"rings", required_argument, NULL, 'r'},   {"name", required_argument, NULL, 'n'},
-        {"rows", required_argument, NULL, 'N'},    {"tables", required_argument, NULL, 't'},
-        {"unit", required_argument, NULL, 'u'},    {"pause-us", required_argument, NULL, 'p'},
-        {"symbols", required_argument, NULL, 's'}, {"hold", no_argument, NULL, 'h'},
-        {"forever", no_argument, NULL, 'f'},       {NULL, 0, NULL, 0},
+        {"rings", required_argument, NULL, 'r'},
+        {"name", required_argument, NULL, 'n'},
+        {"rows", required_argument, NULL, 'N'},
+        {"tables", required_argument, NULL, 't'},
+        {"unit", required_argument, NULL, 'u'},
+        {"pause-us", required_argument, NULL, 'p'},
+        {"symbols", required_argument, NULL, 's'},
+        {"hold", no_argument, NULL, 'h'},
+        {"forever", no_argument, NULL, 'f'},
+        {"states", no_argument, NULL, 'S'},
+        {NULL, 0, NULL, 0},
     };
     *options = (struct options){.name = "p0", .rows = 1000, .tables = 1, .unit = 1};
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
@@ -84,6 +93,9 @@ static void parse(struct options *options, int argc, char **argv)
             break;
         case 'h':
             options->hold = true;
+            break;
+        case 'S':
+            options->states = true;
             break;
         case 'f':
             options->forever = true;
@@ -137,6 +149,23 @@ static void write_row(struct state *state, const struct options *options, long i
     }
 }
 
+static void look(struct state *state)
+{
+    enum { EACH_MS = 20 };
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t now_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    const size_t len = strlen(state->states);
+    if (now_ns - state->looked_ns < EACH_MS * INT64_C(1000000) || len + 1 == sizeof state->states) {
+        return;
+    }
+    state->looked_ns = now_ns;
+    const char seen = "nrcx"[qwp_consumer_state(state->producer)];
+    if (len == 0 || state->states[len - 1] != seen) {
+        state->states[len] = seen;
+    }
+}
+
 static void publish_all(struct state *state, const struct options *options)
 {
     struct qwp_error err;
@@ -152,6 +181,9 @@ static void publish_all(struct state *state, const struct options *options)
             die("publish", &err);
         }
         state->published = i;
+        if (options->states) {
+            look(state);
+        }
         if (options->pause_us > 0) {
             usleep((useconds_t)options->pause_us);
         }
@@ -171,10 +203,11 @@ int main(int argc, char **argv)
         state.producer, qwp_position_published(state.producer), (int64_t)WAIT_S * 1000000000, &err);
     struct qwp_counters counters;
     qwp_producer_count(state.producer, &counters);
-    printf(
-        "{\"name\":\"%s\",\"published\":%ld,\"stored\":%llu,\"acked\":%llu,\"full_waits\":%llu}\n",
-        options.name, state.published, (unsigned long long)counters.rows_stored,
-        (unsigned long long)counters.rows_acked, (unsigned long long)counters.full_waits);
+    printf("{\"name\":\"%s\",\"published\":%ld,\"stored\":%llu,\"acked\":%llu,\"full_waits\":%llu,"
+           "\"states\":\"%s\"}\n",
+           options.name, state.published, (unsigned long long)counters.rows_stored,
+           (unsigned long long)counters.rows_acked, (unsigned long long)counters.full_waits,
+           state.states);
     fflush(stdout);
     if (result != QWP_OK) {
         die("wait", &err);

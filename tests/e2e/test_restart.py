@@ -3,6 +3,7 @@
 import os
 import signal
 import struct
+import time
 
 from stack import Stack, arguments, finish, wait_until
 
@@ -77,6 +78,39 @@ def producer_dies_while_closing(build):
         assert summary["rows"] == rows and summary["lost"] + summary["doubled"] == 0, (rows, summary)
 
 
+def killed_and_back(build):
+    """kill -9, and 5 s without a sidecar: producers go on writing, see that nobody is there, and lose nothing."""
+    away_s, count = 5, 4
+    with Stack(build, sink=["--verify", "seq,producer"]) as stack:
+        producers = [stack.producer("--name", "p%d" % i, "--forever", "--pause-us", 2000, "--states")
+                     for i in range(count)]
+        wait_until(lambda: stack.status()["rows_acked"] > 100 * count, "rows arrive")
+        stack.sidecar.kill()
+        stack.sidecar.wait()
+        before = {ring: rows_published(stack, ring) for ring in stack.ring_files()}
+        assert len(before) == count
+        time.sleep(away_s)
+        for ring, rows in before.items():
+            assert rows_published(stack, ring) > rows + 500, "it did not go on writing"
+        stack.start_sidecar()
+        mark = {ring: rows_published(stack, ring) for ring in before}
+        wait_until(lambda: all(rows_published(stack, ring) > mark[ring] + 100 for ring in mark), "they go on")
+        total = 0
+        for process in producers:
+            process.send_signal(signal.SIGTERM)
+            figures = finish(process, "producer")
+            assert figures["acked"] == figures["published"] and figures["full_waits"] == 0, figures
+            # "n" first only for one that was there before anyone looked at its ring.
+            assert figures["states"].lstrip("n") == "rnr", figures
+            total += figures["published"]
+        wait_until(lambda: stack.ring_files() == [], "rings are removed")
+        assert stack.stop_sidecar() == 0, stack.log_text()
+        summary = stack.sink.stop()
+        # What was sent and not yet acknowledged when it was killed comes again.
+        assert summary["rows"] - summary["doubled"] == total, (summary, total)
+        assert summary["lost"] + summary["repeated"] + summary["disordered"] == 0, summary
+
+
 def second_signal(build):
     """A second SIGTERM does not wait."""
     with Stack(build) as stack:
@@ -105,7 +139,7 @@ def corrected_token(build):
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    for scenario in (server_comes_back, end_without_server, producer_dies_while_closing,
+    for scenario in (server_comes_back, end_without_server, producer_dies_while_closing, killed_and_back,
                      second_signal, corrected_token):
         scenario(options.build)
         print(scenario.__name__, "ok")
