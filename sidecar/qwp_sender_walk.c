@@ -183,11 +183,12 @@ void qwp_sender_outage_end(struct qwp_sender *sender)
     }
     sender->in_outage = false;
     const int64_t ns = qwp_clock_monotonic_ns() - sender->outage_ns;
-    char text[96];
-    snprintf(text, sizeof text, "back after %lld s with %llu frames waiting",
-             (long long)(ns / QWP_NS_PER_S), (unsigned long long)qwp_sender_frames_waiting(sender));
-    qwp_log(QWP_LOG_INFO, text, "endpoint=%s:%u", qwp_sender_endpoint(sender)->host,
-            qwp_sender_endpoint(sender)->port);
+    const uint64_t waiting = qwp_sender_frames_waiting(sender);
+    qwp_log(QWP_LOG_INFO,
+            waiting > 0 ? "back after an outage, with frames waiting" : "back after an outage",
+            "endpoint=%s:%u after_s=%lld frames_waiting=%llu", qwp_sender_endpoint(sender)->host,
+            qwp_sender_endpoint(sender)->port, (long long)(ns / QWP_NS_PER_S),
+            (unsigned long long)waiting);
 }
 
 void qwp_sender_connected(struct qwp_sender *sender)
