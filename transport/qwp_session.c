@@ -13,10 +13,7 @@
 enum {
     /* 10,000 tables a connection x (length, name, seqTxn) and some more. */
     ANSWER_BYTES_MAX = 2 * 1024 * 1024,
-    /* An idle peer that vanished is found by the kernel: 5 s + 3 x 3 s. */
-    KEEPALIVE_IDLE_S = 5,
-    KEEPALIVE_INTERVAL_S = 3,
-    KEEPALIVE_COUNT = 3,
+    PROBE_MARGIN_MS = 500,
 };
 
 /* ---- connecting ---- */
@@ -31,18 +28,30 @@ static void tune_socket(const struct qwp_session *s)
 {
     set_option(s->fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(s->fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_option(s->fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
-    set_option(s->fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S);
-    set_option(s->fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
 }
 
-/* Only now: it would also bound the connecting, which has a timeout of its own. */
+static int max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* The kernel finds a peer that is gone, also while we sleep: probes after a third of dead_after,
+ * then each fifth of it (5 s, 3 s). TCP_USER_TIMEOUT takes the place of their count (tcp(7)) and is
+ * looked at with each of them: it ends just before the last one within dead_after, or that one
+ * would pass and the next come too late. Only now: it would also bound the connecting, which has a
+ * timeout of its own. */
 static void bound_silence(const struct qwp_session *s)
 {
-    const int64_t dead_ms = s->options->dead_after_ns / QWP_NS_PER_MS;
-    if (dead_ms > 0 && dead_ms < INT32_MAX) {
-        set_option(s->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)dead_ms);
+    const int64_t dead_s = s->options->dead_after_ns / QWP_NS_PER_S;
+    if (dead_s <= 0 || dead_s > UINT16_MAX) {
+        return;
     }
+    const int idle_s = max_int(1, (int)dead_s / 3);
+    const int interval_s = max_int(1, (int)dead_s / 5);
+    const int last_s = idle_s + ((int)dead_s - idle_s) / interval_s * interval_s;
+    set_option(s->fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_s);
+    set_option(s->fd, IPPROTO_TCP, TCP_KEEPINTVL, interval_s);
+    set_option(s->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, last_s * 1000 - PROBE_MARGIN_MS);
 }
 
 static void on_connect(struct qwp_op *op, int outcome, bool more)
@@ -58,7 +67,7 @@ static void on_connect(struct qwp_op *op, int outcome, bool more)
         qwp_session_end(s);
         return;
     }
-    const int64_t now_ns = qwp_clock_monotonic_ns();
+    const int64_t now_ns = session_now_ns(s);
     s->phase_deadline_ns = after_ns(now_ns, s->options->auth_timeout_ns);
     bound_silence(s);
     if (s->options->tls) {
@@ -80,6 +89,7 @@ static void reset_connection(struct qwp_session *s)
     s->stream_ended = s->send_broken = s->blocked = false;
     s->fin_wanted = s->notify_done = s->fin_done = false;
     s->ping_open = s->was_due = false;
+    s->last_chance_ns = 0;
     s->acked_sequence = -1;
     s->peer_taken_pos = 0;
     s->staged_len = 0;
@@ -109,7 +119,7 @@ enum qwp_result qwp_session_connect(struct qwp_session *session, const struct so
     s->port = port;
     tune_socket(s);
     s->state = STATE_CONNECTING;
-    const int64_t now_ns = qwp_clock_monotonic_ns();
+    const int64_t now_ns = session_now_ns(s);
     s->phase_deadline_ns = after_ns(now_ns, s->options->connect_timeout_ns);
     qwp_loop_connect(s->loop, &s->connect_op, s->fd, (const struct sockaddr *)&s->address,
                      s->address_len);

@@ -87,6 +87,7 @@ struct qwp_session_options {
     int64_t ping_idle_ns;       /* ping after so long without sending (25 s); 0: never */
     int64_t ping_waiting_ns;    /* ping when answers are due and nothing came for so long (5 s) */
     int64_t dead_after_ns;      /* no byte for so long although due: QWP_DOWN_TIMEOUT (15 s) */
+    int64_t (*clock_ns)(void);  /* tests; NULL: the monotonic clock */
 };
 
 QWP_MUST_USE enum qwp_result qwp_session_open(struct qwp_session **out,

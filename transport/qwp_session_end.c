@@ -89,7 +89,7 @@ void qwp_session_note_down(struct qwp_session *s, enum qwp_down_cause cause, int
 
 void qwp_session_begin_closing(struct qwp_session *s, uint16_t code, bool fin, int64_t grace_ns)
 {
-    const int64_t now_ns = qwp_clock_monotonic_ns();
+    const int64_t now_ns = session_now_ns(s);
     const int64_t deadline_ns = after_ns(now_ns, grace_ns);
     if (s->state != STATE_CLOSING || deadline_ns < s->phase_deadline_ns) {
         s->phase_deadline_ns = deadline_ns;

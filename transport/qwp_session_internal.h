@@ -68,6 +68,7 @@ struct qwp_session {
     int64_t received_ns;
     int64_t sent_ns;
     int64_t quiet_since_ns;  /* last sign of life, or when an answer became due */
+    int64_t last_chance_ns;  /* dead by the clock; what lies unread is taken in till then; 0: not */
     uint64_t peer_taken_pos; /* bytes that the peer's kernel has acknowledged */
 
     int64_t acked_sequence;
@@ -107,6 +108,11 @@ static inline int64_t after_ns(int64_t from_ns, int64_t wait_ns)
 static inline int64_t min_ns(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+static inline int64_t session_now_ns(const struct qwp_session *s)
+{
+    return s->options->clock_ns != NULL ? s->options->clock_ns() : qwp_clock_monotonic_ns();
 }
 
 /* --- qwp_session_upgrade.c --- */

@@ -133,10 +133,11 @@ void qwp_session_on_recv(struct qwp_op *op, int outcome, bool more)
                                          : "closed by the server without a close frame");
         return;
     }
-    const int64_t now_ns = qwp_clock_monotonic_ns();
+    const int64_t now_ns = session_now_ns(s);
     s->counters.bytes_received += (uint64_t)outcome;
     s->received_ns = s->quiet_since_ns = now_ns;
     s->ping_open = false;
+    s->last_chance_ns = 0;
     if (s->options->tls) {
         qwp_tls_feed(&s->tls, s->received, (size_t)outcome);
     } else {

@@ -116,7 +116,7 @@ static void on_send_error(struct qwp_session *s, int outcome)
         return;
     }
     s->fin_wanted = true; /* cannot be said; so nothing is waited for but the server's end */
-    const int64_t now_ns = qwp_clock_monotonic_ns();
+    const int64_t now_ns = session_now_ns(s);
     s->phase_deadline_ns = now_ns + closing_grace_ns;
     qwp_session_plan_timer(s, now_ns);
 }
@@ -131,7 +131,7 @@ void qwp_session_on_send(struct qwp_op *op, int outcome, bool more)
         const int64_t before = s->outgoing.sent_count;
         qwp_outgoing_sent(&s->outgoing, s->outbox.sent_pos);
         s->counters.messages_sent += (uint64_t)(s->outgoing.sent_count - before);
-        s->sent_ns = qwp_clock_monotonic_ns();
+        s->sent_ns = session_now_ns(s);
     }
     if (s->state == STATE_ENDING) {
         qwp_session_try_finish(s);

@@ -6,10 +6,20 @@
 
 /* A timer this late means that we slept (SIGSTOP, a suspended host), not the peer. */
 static const int64_t slept_ns = (int64_t)2 * QWP_NS_PER_S;
+/* One turn of the loop takes in what has come: so long before the end it is asked for. */
+static const int64_t turn_ns = (int64_t)20 * QWP_NS_PER_MS;
 
 static bool answers_are_due(const struct qwp_session *s)
 {
     return s->ping_open || s->outgoing.queued_count - 1 > s->acked_sequence;
+}
+
+/* When the last chance begins. */
+static int64_t doubtful_ns(const struct qwp_session *s)
+{
+    return after_ns(s->quiet_since_ns, s->options->dead_after_ns > turn_ns
+                                           ? s->options->dead_after_ns - turn_ns
+                                           : s->options->dead_after_ns);
 }
 
 static int64_t next_deadline_ns(const struct qwp_session *s)
@@ -22,7 +32,7 @@ static int64_t next_deadline_ns(const struct qwp_session *s)
     }
     int64_t at_ns = after_ns(s->sent_ns, s->options->ping_idle_ns);
     if (answers_are_due(s)) {
-        at_ns = min_ns(at_ns, after_ns(s->quiet_since_ns, s->options->dead_after_ns));
+        at_ns = min_ns(at_ns, s->last_chance_ns != 0 ? s->last_chance_ns : doubtful_ns(s));
         if (!s->ping_open) {
             at_ns = min_ns(at_ns, after_ns(s->quiet_since_ns, s->options->ping_waiting_ns));
         }
@@ -40,7 +50,7 @@ void qwp_session_plan_timer(struct qwp_session *s, int64_t now_ns)
     const bool due = s->state == STATE_UP && answers_are_due(s);
     const bool falls_idle = s->was_due && !due;
     if (due && !s->was_due) {
-        s->quiet_since_ns = now_ns != 0 ? now_ns : qwp_clock_monotonic_ns();
+        s->quiet_since_ns = now_ns != 0 ? now_ns : session_now_ns(s);
     }
     s->was_due = due;
     const int64_t at_ns = next_deadline_ns(s);
@@ -79,13 +89,27 @@ void qwp_session_send_ping(struct qwp_session *s)
     qwp_session_want_soon(s);
 }
 
+/* An answer may have come while we were stopped for less than counts as slept, or while much else
+ * kept the loop: nobody is given up with bytes of his unread. */
+static bool is_dead(struct qwp_session *s, int64_t now_ns)
+{
+    if (now_ns < doubtful_ns(s)) {
+        return false;
+    }
+    if (s->last_chance_ns == 0) {
+        s->last_chance_ns = now_ns + turn_ns;
+    }
+    return now_ns >= s->last_chance_ns;
+}
+
 static void check_liveness(struct qwp_session *s, int64_t now_ns, bool slept)
 {
     if (answers_are_due(s)) {
         if (peer_takes_bytes(s) || slept) {
             s->quiet_since_ns = now_ns;
+            s->last_chance_ns = 0;
         }
-        if (now_ns >= after_ns(s->quiet_since_ns, s->options->dead_after_ns)) {
+        if (is_dead(s, now_ns)) {
             qwp_session_note_down(s, QWP_DOWN_TIMEOUT, 0,
                                   "no byte from the server for %" PRId64
                                   " ms although answers are due",
@@ -130,9 +154,14 @@ void qwp_session_on_timer(struct qwp_op *op, int outcome, bool more)
         qwp_session_try_finish(s);
         return;
     }
-    const int64_t now_ns = qwp_clock_monotonic_ns();
+    const int64_t now_ns = session_now_ns(s);
+    const bool slept = now_ns - s->armed_ns > slept_ns;
     if (s->state == STATE_UP) {
-        check_liveness(s, now_ns, now_ns - s->armed_ns > slept_ns);
+        check_liveness(s, now_ns, slept);
+    } else if (slept) {
+        /* It was not the peer's time. */
+        s->phase_deadline_ns = after_ns(s->phase_deadline_ns, now_ns - s->armed_ns);
+        s->fin_at_ns = after_ns(s->fin_at_ns, now_ns - s->armed_ns);
     } else if (now_ns >= s->phase_deadline_ns) {
         on_phase_timeout(s);
     } else if (s->state == STATE_CLOSING && now_ns >= s->fin_at_ns) {

@@ -61,8 +61,9 @@ void qwp_session_on_upgraded(struct qwp_session *s)
     s->state = STATE_UP;
     s->down.was_up = true;
     s->counters.connects++;
-    const int64_t now_ns = qwp_clock_monotonic_ns();
+    const int64_t now_ns = session_now_ns(s);
     s->sent_ns = s->received_ns = s->quiet_since_ns = now_ns;
+    s->was_due = true; /* the phase's timer moves to the first ping: nobody is woken for it */
     qwp_session_plan_timer(s, now_ns);
     s->options->callbacks->up(s->options->owner, message_bytes_max(u));
 }
