@@ -8,7 +8,8 @@
  * column with so many values, new ones all along. --states: looks for the sidecar at least each
  * 20 ms and prints the states it saw, in order (n none, r running, c closing, x refused). --hold:
  * stays, attached and idle, until stdin ends. --forever: goes on until SIGTERM, then prints what it
- * published. Prints one JSON object; ends when all is acknowledged. */
+ * published. Prints one JSON object; ends when all is acknowledged. QWP_TEST_RING_BYTES in the
+ * environment: size of its ring. */
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -113,7 +114,12 @@ static void parse(struct options *options, int argc, char **argv)
 static void setup(struct state *state, const struct options *options)
 {
     struct qwp_error err;
-    const struct qwp_producer_options producer = {.dir = options->rings, .name = options->name};
+    const char *ring = getenv("QWP_TEST_RING_BYTES");
+    const struct qwp_producer_options producer = {
+        .dir = options->rings,
+        .name = options->name,
+        .ring_bytes = ring != NULL ? strtoull(ring, NULL, 10) : 0,
+    };
     if (qwp_producer_open(&state->producer, &producer, &err) != QWP_OK) {
         die("open", &err);
     }

@@ -4,6 +4,9 @@
         producers = [stack.producer("--name", f"p{i}") for i in range(8)]
 
 QWP_TEST_LOOP in the environment, "uring" or "epoll", names the sidecar's event loop.
+QWP_TEST_USERS, "SIDECAR:PRODUCERS:GROUP", makes them processes of two users without capabilities that have a group in common,
+as in two containers of a pod; the rings are then in /dev/shm. QWP_TEST_CONF is added to each connect string, without the keys that
+it has.
 `{dir}` in the sink's arguments and in `conf` is that directory. Everything that was started is ended, and the directory removed, also after a failure."""
 import argparse
 import json
@@ -54,12 +57,29 @@ def context_switches(pid):
     return total
 
 
+def users_wanted():
+    text = os.environ.get("QWP_TEST_USERS")
+    return [int(part) for part in text.split(":")] if text else None
+
+
+def shared_volume(group):
+    """As a pod's volume in memory with an fsGroup: anyone may use it, and what is made in it has that group."""
+    path = tempfile.mkdtemp(prefix="qwp-e2e-", dir="/dev/shm")
+    os.chown(path, 0, group)
+    os.chmod(path, 0o2777)
+    return path
+
+
 class Stack:
     def __init__(self, build, sink=(), sidecar=(), tls=True, conf="", conf_text=None):
         self.bin = os.path.join(os.path.abspath(build), "bin")
         self.tests = os.path.join(os.path.abspath(build), "tests")
         self.directory = tempfile.mkdtemp(prefix="qwp-e2e-")
         self.rings = os.path.join(self.directory, "rings")
+        self.users = users_wanted()
+        if self.users:
+            self.rings = shared_volume(self.users[2])
+            os.chmod(self.directory, 0o1777)  # for an sf_dir, say
         loop = os.environ.get("QWP_TEST_LOOP")
         self.sidecar_arguments = (["--loop", loop] if loop else []) + list(sidecar)
         self.sink_arguments = [str(argument).format(dir=self.directory) for argument in sink]
@@ -90,8 +110,10 @@ class Stack:
         if self.conf_text is not None:
             return self.conf_text
         tls = "tls_roots=%s/tls/ca.pem;" % self.directory if self.tls else ""
-        return "%s::addr=localhost:%d;%s%s" % ("wss" if self.tls else "ws", self.sink.port, tls,
-                                               self.conf)
+        extra = "".join(pair + ";" for pair in os.environ.get("QWP_TEST_CONF", "").split(";")
+                        if pair and pair.split("=")[0] + "=" not in self.conf)
+        return "%s::addr=localhost:%d;%s%s%s" % ("wss" if self.tls else "ws", self.sink.port, tls,
+                                                 self.conf, extra)
 
     def sidecar_command(self):
         return [os.path.join(self.bin, "qwp-sidecar"), "run", "--conf", self.connect_string(),
@@ -110,8 +132,16 @@ class Stack:
         with open(self.log.name) as file:
             return file.read()
 
+    def as_user(self, command):
+        """Arguments of subprocess for a program of ours: whose it is to be, with a umask that must not matter."""
+        name = os.path.basename(command[0])
+        if not self.users or name not in ("qwp-sidecar", "sequence_producer", "hostile_producer"):
+            return {}
+        uid = self.users[0] if name == "qwp-sidecar" else self.users[1]
+        return {"user": uid, "group": uid, "extra_groups": [self.users[2]], "umask": 0o077}
+
     def start(self, command, **options):
-        process = subprocess.Popen(command, **options)
+        process = subprocess.Popen(command, **self.as_user(command), **options)
         self.started.append(process)
         return process
 
@@ -121,8 +151,9 @@ class Stack:
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def status(self):
-        out = subprocess.run([os.path.join(self.bin, "qwp-sidecar"), "status", "--rings",
-                              self.rings, "--json"], check=True, capture_output=True, text=True)
+        command = [os.path.join(self.bin, "qwp-sidecar"), "status", "--rings", self.rings, "--json"]
+        out = subprocess.run(command, check=True, capture_output=True, text=True,
+                             **self.as_user(command))
         return json.loads(out.stdout)
 
     def stop_sidecar(self, number=signal.SIGTERM):
@@ -150,6 +181,7 @@ class Stack:
             print(self.log_text()[-4000:], file=sys.stderr)
         self.log.close()
         shutil.rmtree(self.directory, ignore_errors=True)
+        shutil.rmtree(self.rings, ignore_errors=True)
 
 
 def finish(process, what):
