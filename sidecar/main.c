@@ -9,6 +9,7 @@
 #include "sidecar/qwp_drain.h"
 #include "sidecar/qwp_inspect.h"
 #include "sidecar/qwp_options.h"
+#include "sidecar/qwp_rejected_cmd.h"
 #include "sidecar/qwp_status.h"
 
 enum { EXIT_USAGE = 2 };
@@ -76,6 +77,7 @@ static int print_usage(FILE *out)
           "  check     tell what works on this machine, before anything runs\n"
           "  inspect   show what lies in a store-and-forward slot\n"
           "  drain     deliver such a slot and end\n"
+          "  rejected  look at rows that the server refused, put them back, export them\n"
           "  version   print the version\n"
           "\n"
           "COMMAND --help tells more.\n",
@@ -106,13 +108,17 @@ static int dispatch(enum qwp_command command, int argc, char **argv)
         return qwp_inspect_run(&options);
     case QWP_COMMAND_DRAIN:
         return with_conf(qwp_drain_run, &options, argc, argv);
+    case QWP_COMMAND_REJECTED:
+        return options.action == QWP_REJECTED_PUT_BACK_ALL
+                   ? with_conf(qwp_rejected_put_back_run, &options, argc, argv)
+                   : qwp_rejected_run(&options);
     }
     return EXIT_USAGE;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"run", "status", "check", "inspect", "drain"};
+    static const char *const names[] = {"run", "status", "check", "inspect", "drain", "rejected"};
     const char *word = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(word, names[i]) == 0) {

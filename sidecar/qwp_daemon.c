@@ -40,6 +40,7 @@ struct daemon {
     struct qwp_loop *sender_loop; /* dedicated: the sender's; else the same as `loop` */
     struct qwp_intake intake;
     struct qwp_sender sender;
+    struct qwp_writers writers;
     struct qwp_notices notices;         /* sender to intake */
     char rejected_dir[PATH_BYTES + 16]; /* where refused rows go */
     struct qwp_orphans orphans;
@@ -213,6 +214,7 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
         .producers_max = (uint32_t)options->producers_max,
         .tables_max = TABLES_MAX,
         .notices = &d->notices,
+        .writers = &d->writers,
         .ring_limits = {.data_bytes_max = options->ring_bytes_max,
                         .defs_bytes_max = QWP_RING_DEFS_BYTES_MAX},
     };
@@ -235,6 +237,8 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
                                   ? options->rejected_bytes_max
                                   : d->conf->sf_total_bytes_max / REJECTED_SHARE,
         .notices = &d->notices,
+        .producers_of = qwp_writers_name,
+        .producers_owner = &d->writers,
         .troubles = qwp_control_trouble_at(&d->control, 0),
         .troubles_max = atomic_load_explicit(&page->troubles_max, memory_order_relaxed),
         .intake_loop = dedicated ? d->loop : NULL,
@@ -454,6 +458,7 @@ int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *con
     }
     d->options = options;
     d->conf = conf;
+    qwp_writers_init(&d->writers);
     d->dir_fd = d->private_fd = d->lock_fd = d->inotify_fd = -1;
     d->bell.fifo_fd = -1;
     d->ending.grace_ns = conf->close_flush_ns_max;
@@ -478,6 +483,7 @@ int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *con
         qwp_log(QWP_LOG_ERROR, "cannot start", "reason=\"%s\"", err.text);
     }
     stop(d);
+    qwp_writers_fini(&d->writers);
     free(d);
     qwp_log_flush_all();
     return code;

@@ -371,8 +371,10 @@ static void source_visit(struct qwp_intake *intake, struct qwp_source *source, i
     if (polled == QWP_OK) {
         qwp_sights_saw(&source->sights, source->rx.head_pos, seen_pos, now_ns);
         struct qwp_error err;
+        const uint32_t shapes = source->shape_count;
         const enum qwp_result defined =
             qwp_source_define(source, intake->def_entry, &intake->schema, intake->dict, &err);
+        qwp_intake_note_writers(intake, source, shapes);
         if (defined != QWP_OK) {
             detach(intake, source, err.text);
             return;

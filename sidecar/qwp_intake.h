@@ -16,6 +16,7 @@
 #include "sidecar/qwp_latency.h"
 #include "sidecar/qwp_notices.h"
 #include "sidecar/qwp_roll.h"
+#include "sidecar/qwp_writers.h"
 
 enum {
     QWP_INTAKE_STEP_ROWS = 4096,
@@ -33,6 +34,7 @@ struct qwp_intake_options {
     uint32_t tables_max;
     struct qwp_ring_limits ring_limits;
     struct qwp_notices *notices; /* kept; from the sender */
+    struct qwp_writers *writers; /* kept; NULL: nobody asks */
 };
 
 struct qwp_intake {
@@ -114,6 +116,9 @@ bool qwp_intake_is_drained(const struct qwp_intake *intake);
 
 /* Notes whose rows stand in the frame that was just published. */
 void qwp_intake_enrol(struct qwp_intake *intake, uint64_t fsn);
+/* New shapes of the source from `first_shape` on. */
+void qwp_intake_note_writers(struct qwp_intake *intake, const struct qwp_source *source,
+                             uint32_t first_shape);
 /* What the sender has to say. True: something. */
 bool qwp_intake_hear(struct qwp_intake *intake);
 

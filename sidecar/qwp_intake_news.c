@@ -36,6 +36,22 @@ static bool writes_to(const struct qwp_source *source, const struct qwp_table *t
     return false;
 }
 
+void qwp_intake_note_writers(struct qwp_intake *intake, const struct qwp_source *source,
+                             uint32_t first_shape)
+{
+    for (uint32_t i = first_shape; intake->options.writers != NULL && i < source->shape_count;
+         i++) {
+        const struct qwp_table *table = source->shapes[i]->table;
+        bool known = false;
+        for (uint32_t k = 0; k < i && !known; k++) {
+            known = source->shapes[k]->table == table;
+        }
+        if (!known) {
+            qwp_writers_add(intake->options.writers, table->name, source->rx.name);
+        }
+    }
+}
+
 /* Nobody knows whose they were (stored by the sidecar before us, or long ago): each producer of the
  * table is told, as far as it has rows that are not settled. Too much rather than nothing. */
 static void all_charge(struct qwp_intake *intake, const struct qwp_table *table, uint64_t row_count)

@@ -144,11 +144,30 @@ static const struct qwp_option drain_table[] = {
     ROW_HELP,
 };
 
+static const struct qwp_option rejected_table[] = {
+    ROW_RINGS,
+    ROW_NAME,
+    OPTION("table", QWP_OPTION_TEXT, table, NULL, "only rows of this table", .value_name = "NAME"),
+    OPTION("rows", QWP_OPTION_COUNT, rows, "10", "most rows shown of each refused frame (show)",
+           .min = 1),
+    OPTION("out", QWP_OPTION_TEXT, out_file, NULL, "file to write to instead of stdout (export)",
+           .value_name = "FILE"),
+    ROW_JSON,
+    ROW_CONF,
+    ROW_CONF_FILE,
+    OPTION("timeout", QWP_OPTION_DURATION, timeout_ns, "60s",
+           "longest wait for the server (put-back); 0: none", .max = 86400 * UINT64_C(1000000000)),
+    ROW_HELP,
+};
+
+static const char *const rejected_actions[] = {"list", "show", "export", "put-back", NULL};
+
 static const struct {
     const struct qwp_option *table;
     size_t count;
     const char *usage;
-    bool takes_slot; /* one word that is no option: a slot's directory */
+    bool takes_slot;            /* one word that is no option: a slot's directory */
+    const char *const *actions; /* NULL: none; else a word before it says which */
 } commands[] = {
     [QWP_COMMAND_RUN] = {run_table, sizeof run_table / sizeof run_table[0],
                          "Usage: qwp-sidecar run --conf 'ws::addr=HOST:PORT;' [OPTIONS]\n"
@@ -157,30 +176,47 @@ static const struct {
                          "exit code is 0\nwhen everything was acknowledged. SIGHUP reads secrets "
                          "and certificates again\nand tries to connect at once; changed files are "
                          "noticed without it.\n",
-                         false},
+                         false, NULL},
     [QWP_COMMAND_STATUS] = {status_table, sizeof status_table / sizeof status_table[0],
                             "Usage: qwp-sidecar status [OPTIONS]\n"
                             "Shows the sidecar of an instance and its producers. The exit code is "
                             "0 when one runs there,\n3 when none does.\n",
-                            false},
+                            false, NULL},
     [QWP_COMMAND_CHECK] = {check_table, sizeof check_table / sizeof check_table[0],
                            "Usage: qwp-sidecar check [--conf STRING] [OPTIONS]\n"
                            "Tells what works here before anything runs: kernel features, rings "
                            "directory, limits, and\nthe servers when a connect string is given. "
                            "The exit code is 1 when something fails.\n",
-                           false},
+                           false, NULL},
     [QWP_COMMAND_INSPECT] = {inspect_table, sizeof inspect_table / sizeof inspect_table[0],
                              "Usage: qwp-sidecar inspect SLOT-DIR [OPTIONS]\n"
                              "Shows what lies in a store-and-forward slot (<sf_dir>/<sender_id>), "
                              "of any QuestDB client,\nwithout changing it. The exit code is 4 when "
                              "something in it is damaged.\n",
-                             true},
+                             true, NULL},
     [QWP_COMMAND_DRAIN] = {drain_table, sizeof drain_table / sizeof drain_table[0],
                            "Usage: qwp-sidecar drain SLOT-DIR --conf STRING [OPTIONS]\n"
                            "Delivers what a store-and-forward slot holds, of any QuestDB client, "
                            "and ends. The exit code\nis 0 when everything was acknowledged, 3 "
                            "when it ended before.\n",
-                           true},
+                           true, NULL},
+    [QWP_COMMAND_REJECTED] =
+        {rejected_table, sizeof rejected_table / sizeof rejected_table[0],
+         "Usage: qwp-sidecar rejected [list|show|export|put-back] [SLOT-DIR] [OPTIONS]\n"
+         "Rows that the server refused were set aside, with its reason, in the folder rejected/ of "
+         "the slot\n(SLOT-DIR, or that of the instance's sidecar).\n"
+         "\n"
+         "  list      a line for each file: table, rows, the server's last words\n"
+         "  show      when, why and whose, and the rows themselves\n"
+         "  export    all rows as JSON, a line each; they stay where they are\n"
+         "  put-back  offer them to the server again (--conf), beside a running sidecar. What it "
+         "takes is\n            gone from here, and the sidecar then tries the table again. First "
+         "mend the table,\n            for one with ALTER TABLE ... ALTER COLUMN.\n"
+         "\n"
+         "The exit code is 0, with put-back 3 when rows are left. Files that are not wanted any "
+         "more "
+         "may simply\nbe removed, also while a sidecar runs.\n",
+         true, rejected_actions},
 };
 
 /* Whether `word` is "--<name of option>", perhaps with "=value": then *value is behind the '=' or
@@ -211,14 +247,31 @@ static enum qwp_result refuse_word(const char *word, struct qwp_error *err)
                     word[0] == '-' ? "unknown option" : "unexpected argument", qwp_show(name).text);
 }
 
+static bool parse_action(struct qwp_options *options, enum qwp_command command, const char *word)
+{
+    const char *const *actions = commands[command].actions;
+    for (uint8_t i = 0; actions != NULL && actions[i] != NULL; i++) {
+        if (strcmp(actions[i], word) == 0) {
+            options->action = i;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Reads one option at argv[*index] and leaves *index behind it. */
 static enum qwp_result parse_one(struct qwp_options *options, enum qwp_command command, int argc,
-                                 char *const *argv, int *index, struct qwp_error *err)
+                                 char *const *argv, int *index, bool *has_action,
+                                 struct qwp_error *err)
 {
     const char *word = argv[(*index)++];
     const char *value = NULL;
     const struct qwp_option *option =
         match(command, strcmp(word, "-h") == 0 ? "--help" : word, &value);
+    if (option == NULL && word[0] != '-' && !*has_action && parse_action(options, command, word)) {
+        *has_action = true;
+        return QWP_OK;
+    }
     if (option == NULL && commands[command].takes_slot && word[0] != '-' &&
         options->slot_dir == NULL) {
         options->slot_dir = word;
@@ -258,13 +311,16 @@ enum qwp_result qwp_options_parse(struct qwp_options *options, enum qwp_command 
 {
     struct qwp_options parsed = {0};
     qwp_option_set_defaults(commands[command].table, commands[command].count, &parsed);
+    bool has_action = false;
     for (int index = 0; index < argc;) {
-        const enum qwp_result result = parse_one(&parsed, command, argc, argv, &index, err);
+        const enum qwp_result result =
+            parse_one(&parsed, command, argc, argv, &index, &has_action, err);
         if (result != QWP_OK) {
             return result;
         }
     }
-    if (commands[command].takes_slot && parsed.slot_dir == NULL && !parsed.help) {
+    if (commands[command].takes_slot && commands[command].actions == NULL &&
+        parsed.slot_dir == NULL && !parsed.help) {
         return qwp_fail(err, QWP_INVALID, 0, "which slot? give its directory");
     }
     parsed.rings_dir = given_or(parsed.rings_dir, QWP_RINGS_ENV, QWP_RENDEZVOUS_DIR_DEFAULT);

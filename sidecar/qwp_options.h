@@ -24,8 +24,15 @@ enum qwp_command {
     QWP_COMMAND_CHECK = 2,
     QWP_COMMAND_INSPECT = 3,
     QWP_COMMAND_DRAIN = 4,
+    QWP_COMMAND_REJECTED = 5,
 };
 
+enum qwp_rejected_action {
+    QWP_REJECTED_LIST = 0,
+    QWP_REJECTED_SHOW = 1,
+    QWP_REJECTED_EXPORT = 2,
+    QWP_REJECTED_PUT_BACK_ALL = 3,
+};
 enum qwp_threading { QWP_THREADING_SHARED = 0, QWP_THREADING_DEDICATED = 1 };
 enum qwp_idle { QWP_IDLE_PARK = 0, QWP_IDLE_SPIN = 1 };
 enum qwp_doorbell { QWP_DOORBELL_AUTO = 0, QWP_DOORBELL_FENCE = 1, QWP_DOORBELL_FIFO = 2 };
@@ -54,7 +61,13 @@ struct qwp_options {
     uint64_t ring_bytes_max;
     uint64_t rejected_bytes_max; /* 0: a quarter of sf_max_total_bytes */
 
-    /* inspect, drain */
+    /* rejected */
+    uint8_t action;       /* enum qwp_rejected_action; a word that is no option */
+    const char *table;    /* NULL: all */
+    const char *out_file; /* NULL: stdout */
+    uint64_t rows;        /* shown of each entry */
+
+    /* inspect, drain, rejected */
     const char *slot_dir; /* the word that is no option */
 
     /* status, check */

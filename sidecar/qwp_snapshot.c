@@ -117,6 +117,38 @@ static enum qwp_result copy_tables(struct qwp_snapshot *snapshot, const struct q
     return QWP_OK;
 }
 
+/* Those of which the server refused rows. */
+static void copy_troubles(struct qwp_snapshot *to, const struct qwp_control *control)
+{
+    const struct qwp_control_header *from = control->header;
+    if (LOAD(from->minor) < 3) {
+        return;
+    }
+    to->tables_suspect = LOAD(from->tables_suspect);
+    to->tables_blocked = LOAD(from->tables_blocked);
+    to->rejected_bytes = LOAD(from->rejected_bytes);
+    to->rejected_bytes_max = LOAD(from->rejected_bytes_max);
+    copy_text(to->rejected_dir, sizeof to->rejected_dir, from->rejected_dir,
+              sizeof from->rejected_dir);
+    const uint64_t off = QWP_CONTROL_PRODUCERS_OFF +
+                         LOAD(from->producers_max) * sizeof(struct qwp_control_producer) +
+                         LOAD(from->tables_max) * sizeof(struct qwp_control_table);
+    uint32_t count = LOAD(from->troubles);
+    count = count < QWP_SNAPSHOT_TROUBLES_MAX ? count : QWP_SNAPSHOT_TROUBLES_MAX;
+    count = off < control->bytes
+                ? slot_count(control->bytes - off, sizeof(struct qwp_control_trouble), count)
+                : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct qwp_control_trouble *trouble = qwp_control_trouble_at(control, i);
+        struct qwp_snapshot_trouble *copy = &to->troubles[to->trouble_count++];
+        copy_text(copy->name, sizeof copy->name, trouble->name, sizeof trouble->name);
+        copy_text(copy->reason, sizeof copy->reason, trouble->reason, sizeof trouble->reason);
+        copy->state = LOAD(trouble->state);
+        copy->status = LOAD(trouble->status);
+        copy->rows_aside = LOAD(trouble->rows_aside);
+    }
+}
+
 /* -1 with errno; unlike a producer, a look makes no directory. */
 static int open_instance(const char *dir, const char *name)
 {
@@ -154,6 +186,7 @@ static enum qwp_result look(struct qwp_snapshot *snapshot, int dir_fd, struct qw
     snapshot->has_control = true;
     snapshot->is_live = qwp_control_is_live(&control);
     copy_header(snapshot, control.header);
+    copy_troubles(snapshot, &control);
     result = copy_producers(snapshot, &control, err);
     if (result == QWP_OK) {
         result = copy_tables(snapshot, &control, err);

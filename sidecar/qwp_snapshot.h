@@ -78,6 +78,15 @@ struct qwp_snapshot_table {
     uint64_t rows_stored;
 };
 
+struct qwp_snapshot_trouble {
+    char name[QWP_CONTROL_TABLE_NAME_BYTES];
+    char reason[QWP_CONTROL_TEXT_BYTES];
+    uint32_t state;  /* enum qwp_trouble_state, or anything */
+    uint32_t status; /* the server's, or anything */
+    uint64_t rows_aside;
+};
+enum { QWP_SNAPSHOT_TROUBLES_MAX = 64 };
+
 struct qwp_snapshot {
     int64_t taken_ns;    /* monotonic */
     bool has_control;    /* a sidecar has run here */
@@ -98,6 +107,11 @@ struct qwp_snapshot {
     char last_error[QWP_CONTROL_TEXT_BYTES];
     char store_error[QWP_CONTROL_TEXT_BYTES];
     char keeper_error[QWP_CONTROL_TEXT_BYTES];
+    uint32_t tables_suspect, tables_blocked;
+    uint64_t rejected_bytes, rejected_bytes_max;
+    char rejected_dir[QWP_CONTROL_DIR_BYTES]; /* "" when the sidecar was older */
+    struct qwp_snapshot_trouble troubles[QWP_SNAPSHOT_TROUBLES_MAX];
+    size_t trouble_count;
     struct qwp_snapshot_producer *producers; /* owned */
     size_t producer_count;
     struct qwp_snapshot_table *tables; /* owned */

@@ -3,6 +3,7 @@
 
 #include "core/qwp_clock.h"
 #include "ipc/qwp_rendezvous.h"
+#include "sidecar/qwp_answer.h"
 #include "sidecar/qwp_json.h"
 #include "sidecar/qwp_status.h"
 
@@ -206,6 +207,60 @@ static void print_store(const struct qwp_status_view *view, FILE *out)
     }
 }
 
+static const char *trouble_state_name(uint32_t state)
+{
+    switch (state) {
+    case QWP_TROUBLE_SUSPECT:
+        return "suspect";
+    case QWP_TROUBLE_BLOCKED:
+        return "blocked";
+    case QWP_TROUBLE_HELD:
+        return "blocked, its producers wait";
+    default:
+        return "unknown";
+    }
+}
+
+/* Tables of which the server refuses rows. */
+static void print_troubles(const struct qwp_status_view *view, FILE *out)
+{
+    const struct qwp_snapshot *now = view->now;
+    for (size_t i = 0; i < now->trouble_count; i++) {
+        const struct qwp_snapshot_trouble *trouble = &now->troubles[i];
+        fprintf(out, "TABLE     %s is %s, %s rows set aside: %s: %s%s", trouble->name,
+                trouble_state_name(trouble->state), count_text(trouble->rows_aside).text,
+                qwp_answer_name(qwp_answer_index((uint8_t)trouble->status)), trouble->reason,
+                view->line_end);
+    }
+    if (now->rejected_bytes > 0) {
+        fprintf(out, "refused   %s of %s, see `qwp-sidecar rejected`: %s%s",
+                bytes_text(now->rejected_bytes).text, bytes_text(now->rejected_bytes_max).text,
+                now->rejected_dir, view->line_end);
+    }
+}
+
+static void json_troubles(const struct qwp_snapshot *now, FILE *out)
+{
+    fprintf(out,
+            ",\"rejected_bytes\":%" PRIu64 ",\"rejected_bytes_max\":%" PRIu64
+            ",\"tables_suspect\":%" PRIu32 ",\"tables_blocked\":%" PRIu32,
+            now->rejected_bytes, now->rejected_bytes_max, now->tables_suspect, now->tables_blocked);
+    fputs(",\"rejected_dir\":", out);
+    qwp_json_text(out, now->rejected_dir);
+    fputs(",\"troubles\":[", out);
+    for (size_t i = 0; i < now->trouble_count; i++) {
+        const struct qwp_snapshot_trouble *trouble = &now->troubles[i];
+        fputs(i > 0 ? ",{\"table\":" : "{\"table\":", out);
+        qwp_json_text(out, trouble->name);
+        fprintf(out, ",\"state\":\"%s\",\"answer\":\"%s\",\"rows_aside\":%" PRIu64 ",\"reason\":",
+                trouble->state == QWP_TROUBLE_HELD ? "held" : trouble_state_name(trouble->state),
+                qwp_answer_name(qwp_answer_index((uint8_t)trouble->status)), trouble->rows_aside);
+        qwp_json_text(out, trouble->reason);
+        fputc('}', out);
+    }
+    fputc(']', out);
+}
+
 static void print_sidecar(const struct qwp_status_view *view, FILE *out)
 {
     const struct qwp_snapshot *now = view->now;
@@ -244,6 +299,7 @@ static void print_sidecar(const struct qwp_status_view *view, FILE *out)
     }
     fputs(view->line_end, out);
     print_store(view, out);
+    print_troubles(view, out);
     if (now->last_error[0] != '\0') {
         fprintf(out, "last error: %s%s", now->last_error, view->line_end);
     }
@@ -391,5 +447,7 @@ void qwp_status_print_json(const struct qwp_status_view *view, FILE *out)
         qwp_json_text(out, now->tables[i].name);
         fprintf(out, ":%" PRIu64, now->tables[i].rows_stored);
     }
-    fputs("}}\n", out);
+    fputs("}", out);
+    json_troubles(now, out);
+    fputs("}\n", out);
 }

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""A server that refuses rows of one table stops nobody: its rows are set aside, told to their producer,
+kept through crashes, and delivered when they are put back; reasons, policies and sizes of all kinds."""
+import json
+import os
+import signal
+import subprocess
+
+from qwp_ctypes import Producer, QwpError
+from stack import Stack, arguments, wait_until
+
+TIME_US = 1700000000000000
+LONG_TEXT = "x" * 3000
+
+
+class Case(Stack):
+    """Two tables, `bad` and `good`, and a producer."""
+
+    def __init__(self, options, conf="", sidecar=()):
+        self.lib = os.path.join(options.build, "clients", "c", "libqwp.so")
+        super().__init__(options.build, sink=["--ndjson", "{dir}/rows"], tls=False, conf=conf,
+                         sidecar=sidecar)
+        self.producer_open()
+
+    def producer_open(self, name="p"):
+        self.one = Producer(self.lib, self.rings, name)
+        columns = [("id", "long", 0), ("sym", "symbol", 0), ("text", "varchar", 0)]
+        self.tables = {name: self.one.table(name, columns) for name in ("bad", "good")}
+        self.next = {"bad": 0, "good": 0}
+
+    def write(self, count, tables=("bad", "good"), text="t"):
+        for _ in range(count):
+            for name in tables:
+                i = self.next[name]
+                self.next[name] += 1
+                self.tables[name].row({"id": i, "sym": "s%d" % (i % 50), "text": text},
+                                      ("us", TIME_US + i))
+
+    def settle(self):
+        """The number of refused rows that waiting tells."""
+        try:
+            self.one.wait_acked()
+            return 0
+        except QwpError as error:
+            words = str(error).split()
+            assert words[0] == "9:", error
+            return int(words[4])
+
+    def delivered(self, table):
+        return [row["row"]["id"] for row in self.sink.rows() if row["table"] == table]
+
+    def rejected(self, *words, expected=0):
+        out = subprocess.run([os.path.join(self.bin, "qwp-sidecar"), "rejected", *words, "--rings",
+                              self.rings], capture_output=True, text=True)
+        assert out.returncode == expected, (words, out.returncode, out.stdout, out.stderr)
+        return out.stdout
+
+    def aside(self):
+        """Ids of the rows that are set aside, in their order."""
+        return [row["columns"]["id"]
+                for row in map(json.loads, self.rejected("export", "--table", "bad").splitlines())]
+
+    def put_back(self, expected=0):
+        return self.rejected("put-back", "--conf", self.connect_string(), expected=expected)
+
+    def trouble(self):
+        return {trouble["table"]: trouble for trouble in self.status()["troubles"]}
+
+
+def type_clash(options):
+    with Case(options) as case:
+        case.sink.fault("status=3,table=bad,text=no such type")
+        for _ in range(5):
+            case.write(20)
+            assert case.settle() == 20
+        assert case.delivered("good") == list(range(100))
+        assert case.delivered("bad") == []
+        assert case.aside() == list(range(100))
+        shown = case.status()
+        assert shown["rows_rejected"] == 100 and shown["rows_acked"] == 100, shown
+        assert shown["producers"][0]["rows_rejected"] == 100, shown["producers"]
+        assert shown["server_errors"] == 2 and shown["connects"] == 3, shown
+        trouble = case.trouble()["bad"]
+        assert trouble["state"] == "blocked" and trouble["reason"] == "no such type", trouble
+        text = case.rejected("show", "--table", "bad")
+        assert "no such type" in text and '"sym":"s7"' in text and "producers of the table: p" in text
+        assert "SCHEMA_MISMATCH" in case.rejected("list")
+        # Not mended yet: nothing is lost by trying.
+        case.put_back(expected=3)
+        assert case.aside() == list(range(100))
+        case.sink.clear_faults()
+        assert case.put_back().startswith("100 rows put back, 0 ")
+        assert case.aside() == []
+        case.write(20)
+        assert case.settle() == 0
+        wait_until(lambda: not case.trouble(), "the table is ok again")
+        assert case.delivered("bad") == list(range(120))
+        assert case.delivered("good") == list(range(120))
+        assert case.stop_sidecar() == 0
+
+
+def probes(options):
+    """Mended without a word to us: a probe finds out."""
+    with Case(options) as case:
+        case.sink.fault("status=3,table=bad")
+        case.write(10)
+        assert case.settle() == 10
+        case.sink.clear_faults()
+
+        def taken():
+            case.write(1)
+            return case.settle() == 0
+        wait_until(taken, "a probe is taken")
+        assert not case.trouble()
+        aside = case.aside()
+        assert case.delivered("good") == list(range(case.next["good"]))
+        assert sorted(aside + case.delivered("bad")) == list(range(case.next["bad"]))
+        assert case.stop_sidecar() == 0
+
+
+def may_pass(options):
+    """A write error is tried again, and proves the rows bad only after a while; then others go on."""
+    with Case(options, conf="poison_min_escalation_window_millis=300;max_frame_rejections=3;"
+                            "reconnect_max_backoff_millis=100;") as case:
+        case.sink.fault("status=9,table=bad,times=2,text=disk full")
+        case.write(10)
+        assert case.settle() == 0
+        case.sink.clear_faults()
+        case.sink.fault("status=9,table=bad,text=disk full")
+        case.write(10)
+        assert case.settle() == 10
+        case.write(10)
+        assert case.settle() == 10
+        assert case.trouble()["bad"]["answer"] == "WRITE_ERROR"
+        assert case.aside() == list(range(10, 30))
+        assert case.delivered("good") == list(range(30))
+        assert case.delivered("bad") == list(range(10))
+        assert case.stop_sidecar() == 0
+
+
+def terminal(options):
+    """on_schema_error=terminal: everything stops, nothing is lost, and a signal tries again."""
+    with Case(options, conf="on_schema_error=terminal;close_flush_timeout_millis=0;") as case:
+        case.sink.fault("status=3,table=bad,text=no such type")
+        case.write(10)
+        wait_until(lambda: "stopped, as on_*_error=terminal asks" in case.log_text(), "it stops")
+        assert "no such type" in case.status()["last_error"]
+        case.write(10)
+        assert case.delivered("good") == [] and case.aside() == []
+        case.sink.clear_faults()
+        case.sidecar.send_signal(signal.SIGHUP)
+        assert case.settle() == 0
+        assert case.delivered("good") == case.delivered("bad") == list(range(20))
+        assert case.stop_sidecar() == 0
+
+
+def not_the_frames_fault(options):
+    """NOT_WRITABLE and DICTIONARY_GAP blame nobody, however often they come; nor does a network that
+    fails time and again."""
+    with Case(options, conf="poison_min_escalation_window_millis=1;max_frame_rejections=2;"
+                            "reconnect_max_backoff_millis=20;") as case:
+        for fault in ("status=0x0c,table=*,times=5", "status=0x0d,table=*,times=5",
+                      "close=message,table=*,times=8"):
+            case.sink.fault(fault)
+            case.write(10)
+            assert case.settle() == 0
+            assert sum(one["hits"] for one in case.sink.faults()["faults"]) >= 5, fault
+            case.sink.clear_faults()
+        assert not case.trouble() and case.rejected("list").startswith("0 rows")
+        assert case.delivered("good") == case.delivered("bad") == list(range(30))
+        assert case.stop_sidecar() == 0
+
+
+def sizes(options):
+    """The limit shrinks between two connections: frames are cut; a row that never fits is set aside."""
+    with Case(options) as case:
+        case.sink.fault("refuse")
+        case.sink.fault("close=message,table=*")
+        case.write(50, text=LONG_TEXT)
+        case.write(1, tables=("bad",), text="y" * 40000)
+        case.write(50, text=LONG_TEXT)
+        wait_until(lambda: case.status()["rows_stored"] == 201, "all is stored")
+        stored = case.status()["frames_published"]
+        case.sink.clear_faults()
+        case.sink.fault("cap=20000")
+        assert case.settle() == 1
+        assert case.sink.summary()["messages"] > 2 * stored
+        assert case.aside() == [50]
+        assert case.delivered("good") == list(range(100))
+        assert sorted(case.delivered("bad")) == [i for i in range(101) if i != 50]
+        assert not case.trouble()
+        assert case.stop_sidecar() == 0
+
+
+def close_1009(options):
+    """Within the announced limit, and refused for its size all the same."""
+    with Case(options) as case:
+        case.sink.fault("close=message,table=good,code=1009,times=3,text=too big")
+        case.write(100, tables=("good",), text=LONG_TEXT)
+        assert case.settle() == 0
+        assert case.delivered("good") == list(range(100))
+        assert "larger ones are taken apart" in case.log_text()
+        assert case.stop_sidecar() == 0
+
+
+def crashes(options):
+    """Killed at every step of setting aside: each row is delivered or set aside, none both lost."""
+    for point, nth in (("rejected.writing", 1), ("rejected.written", 1), ("aside.appended", 1),
+                       ("aside.appended", 2), ("rejected.written", 3)):
+        os.environ["QWP_CRASH_AT"] = "%s:%d" % (point, nth)
+        try:
+            case = Case(options)
+        finally:
+            os.environ.pop("QWP_CRASH_AT", None)
+        with case:
+            case.sink.fault("status=3,table=bad,text=no such type")
+
+            def died():
+                case.write(10)
+                return case.sidecar.poll() is not None
+            wait_until(died, "it dies at %s" % point)
+            assert case.sidecar.returncode == -signal.SIGKILL
+            case.start_sidecar()
+            case.write(10)
+            case.settle()
+            aside = case.aside()
+            assert aside == list(range(case.next["bad"])), (point, nth, aside)
+            assert set(case.delivered("good")) == set(range(case.next["good"]))
+            assert case.stop_sidecar() == 0
+
+
+def full(options):
+    """No room to set aside: producers of that table wait, others do not."""
+    with Case(options, sidecar=["--rejected-bytes-max", "8k"]) as case:
+        case.sink.fault("status=3,table=bad")
+        case.write(200, tables=("bad",), text=LONG_TEXT)
+        wait_until(lambda: case.trouble().get("bad", {}).get("state") == "held", "it is held")
+        held = case.status()["producers"][0]["rows_stored"]
+        other = Producer(case.lib, case.rings, "other")
+        table = other.table("good", [("id", "long", 0)])
+        for i in range(100):
+            table.row({"id": i}, ("us", TIME_US + i))
+        other.wait_acked()
+        case.write(3, tables=("bad",))
+        assert case.status()["rows_rejected"] == held
+        case.sink.clear_faults()
+        case.put_back()
+        assert case.settle() in (0, held)
+        wait_until(lambda: not case.trouble(), "the table is ok again")
+        assert sorted(case.delivered("bad")) == list(range(203))
+        assert sorted(case.delivered("good")) == list(range(100))
+        assert case.stop_sidecar() == 0
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__)
+    for check in (type_clash, probes, may_pass, terminal, not_the_frames_fault, sizes, close_1009,
+                  crashes, full):
+        check(options)
+        print(check.__name__, "ok", flush=True)
