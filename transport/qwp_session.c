@@ -42,16 +42,18 @@ static int max_int(int a, int b)
  * timeout of its own. */
 static void bound_silence(const struct qwp_session *s)
 {
-    const int64_t dead_s = s->options->dead_after_ns / QWP_NS_PER_S;
-    if (dead_s <= 0 || dead_s > UINT16_MAX) {
+    const int64_t dead_ms = s->options->dead_after_ns / QWP_NS_PER_MS;
+    if (dead_ms <= 0 || dead_ms > INT32_MAX / 2) {
         return;
     }
-    const int idle_s = max_int(1, (int)dead_s / 3);
-    const int interval_s = max_int(1, (int)dead_s / 5);
-    const int last_s = idle_s + ((int)dead_s - idle_s) / interval_s * interval_s;
+    const int idle_s = max_int(1, (int)dead_ms / 3000);
+    const int interval_s = max_int(1, (int)dead_ms / 5000);
+    const int last_s = idle_s + ((int)dead_ms / 1000 - idle_s) / interval_s * interval_s;
+    const int user_ms = last_s * 1000 - PROBE_MARGIN_MS;
     set_option(s->fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_s);
     set_option(s->fd, IPPROTO_TCP, TCP_KEEPINTVL, interval_s);
-    set_option(s->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, last_s * 1000 - PROBE_MARGIN_MS);
+    /* (Times of seconds, in tests, are too coarse for that.) */
+    set_option(s->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, max_int(user_ms, (int)dead_ms / 6 * 5));
 }
 
 static void on_connect(struct qwp_op *op, int outcome, bool more)

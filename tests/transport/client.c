@@ -189,3 +189,11 @@ int64_t send_message(struct client *c, const void *bytes, size_t len)
         RUN_UNTIL(c, c->writables > before);
     }
 }
+
+void client_send_two(struct client *c)
+{
+    int64_t sequence;
+    ck_assert_int_eq(qwp_session_send(c->session, "one", 3, &sequence), QWP_OK);
+    ck_assert_int_eq(qwp_session_send(c->session, "second", 6, &sequence), QWP_OK);
+    ck_assert_int_eq(sequence, 1);
+}

@@ -49,6 +49,8 @@ void finish(struct client *c, struct peer *peer);
 void expect_down(struct client *c, enum qwp_down_cause cause);
 /* Whatever is refused is offered again. */
 int64_t send_message(struct client *c, const void *bytes, size_t len);
+/* For `then`: messages 0 and 1, of 3 and 6 bytes. */
+void client_send_two(struct client *c);
 
 #define RUN_UNTIL(client, condition)                                                               \
     do {                                                                                           \

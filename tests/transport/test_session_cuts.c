@@ -145,13 +145,6 @@ static void script_session(struct peer *peer)
     peer_end(peer);
 }
 
-static void send_two(struct client *c)
-{
-    int64_t sequence;
-    ck_assert_int_eq(qwp_session_send(c->session, "one", 3, &sequence), QWP_OK);
-    ck_assert_int_eq(qwp_session_send(c->session, "second", 6, &sequence), QWP_OK);
-}
-
 /* One connection to its down(). */
 static void run_once(struct client *c, struct relay *relay)
 {
@@ -176,7 +169,7 @@ static void sweep(int mode, bool to_client, bool reset, long step)
     struct relay relay = {0};
     relay_start(&relay, &peer);
     struct peer front = {.port = relay.port, .tls = peer.tls};
-    struct client c = {.then = send_two};
+    struct client c = {.then = client_send_two};
     client_open(&c, &front);
     run_once(&c, &relay);
     ck_assert_int_eq(c.down.cause, QWP_DOWN_CLOSED);
