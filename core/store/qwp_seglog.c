@@ -19,20 +19,29 @@ static inline void order_for_crash(void)
 
 bool qwp_seglog_charge(struct qwp_seglog *log, uint64_t bytes)
 {
-    uint64_t charged = atomic_load_explicit(&log->charged, memory_order_relaxed);
+    struct qwp_store_budget *budget = log->budget;
+    uint64_t charged = atomic_load_explicit(&budget->charged, memory_order_relaxed);
     do {
-        if (charged + bytes > log->total_bytes_max) {
+        if (charged + bytes > budget->bytes_max) {
             return false;
         }
-    } while (!atomic_compare_exchange_weak_explicit(&log->charged, &charged, charged + bytes,
+    } while (!atomic_compare_exchange_weak_explicit(&budget->charged, &charged, charged + bytes,
                                                     memory_order_relaxed, memory_order_relaxed));
+    atomic_fetch_add_explicit(&log->charged, bytes, memory_order_relaxed);
     return true;
+}
+
+void qwp_seglog_charge_anyway(struct qwp_seglog *log, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&log->budget->charged, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&log->charged, bytes, memory_order_relaxed);
 }
 
 void qwp_seglog_uncharge(struct qwp_seglog *log, uint64_t bytes)
 {
     const uint64_t before = atomic_fetch_sub_explicit(&log->charged, bytes, memory_order_relaxed);
     QWP_ASSERT(before >= bytes);
+    atomic_fetch_sub_explicit(&log->budget->charged, bytes, memory_order_relaxed);
 }
 
 enum qwp_result qwp_seglog_make_now(struct qwp_seglog *log, uint64_t bytes, uint8_t flags,
@@ -83,11 +92,15 @@ static bool charge_when_stuck(struct qwp_seglog *log, uint64_t bytes)
 {
     const struct qwp_segment *active = log->w.active;
     const uint64_t before = active->base == log->w.next_fsn ? log->w.sealed_bytes : 0;
-    uint64_t charged = atomic_load_explicit(&log->charged, memory_order_relaxed);
-    return atomic_load_explicit(&log->acked_count, memory_order_relaxed) == log->w.next_fsn &&
-           charged <= active->bytes + before &&
-           atomic_compare_exchange_strong_explicit(&log->charged, &charged, charged + bytes,
-                                                   memory_order_relaxed, memory_order_relaxed);
+    uint64_t charged = atomic_load_explicit(&log->budget->charged, memory_order_relaxed);
+    if (atomic_load_explicit(&log->acked_count, memory_order_relaxed) != log->w.next_fsn ||
+        charged > active->bytes + before ||
+        !atomic_compare_exchange_strong_explicit(&log->budget->charged, &charged, charged + bytes,
+                                                 memory_order_relaxed, memory_order_relaxed)) {
+        return false;
+    }
+    atomic_fetch_add_explicit(&log->charged, bytes, memory_order_relaxed);
+    return true;
 }
 
 /* Charges a segment that is made in place, giving up spares that are too small for the frame. */
@@ -132,12 +145,12 @@ static enum qwp_result make_in_place(struct qwp_seglog *log, uint64_t bytes,
     }
     qwp_seglog_uncharge(log, freed);
     if (!charge_in_place(log, bytes)) {
-        const bool by_count = log->total_bytes_max == QWP_SEGMENTS_MAX * log->segment_bytes;
+        const bool by_count = log->budget->bytes_max == QWP_SEGMENTS_MAX * log->segment_bytes;
         return qwp_fail(err, QWP_AGAIN, 0,
                         "the store %s is full: %llu bytes of at most %llu are in use; it goes on "
                         "when frames are acknowledged (or raise %s)",
-                        log->dir, (unsigned long long)atomic_load(&log->charged),
-                        (unsigned long long)log->total_bytes_max,
+                        log->dir, (unsigned long long)atomic_load(&log->budget->charged),
+                        (unsigned long long)log->budget->bytes_max,
                         by_count ? "sf_max_segment_bytes" : "sf_max_total_bytes");
     }
     return qwp_seglog_make_now(log, bytes, log->segment_flags, out, &log->w.retry_error) == QWP_OK
@@ -403,7 +416,7 @@ void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out
     const uint64_t synced = atomic_load_explicit(&log->synced_fsn_count, memory_order_relaxed);
     *out = (struct qwp_seglog_stats){
         .bytes_total = atomic_load_explicit(&log->charged, memory_order_relaxed),
-        .bytes_total_max = log->total_bytes_max,
+        .bytes_total_max = log->budget->bytes_max,
         /* Read in an order in which neither difference is negative for long. */
         .bytes_waiting = published_bytes > acked_bytes ? published_bytes - acked_bytes : 0,
         .segments_active = 1,

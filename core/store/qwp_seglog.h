@@ -21,6 +21,7 @@
 #ifndef QWP_SEGLOG_H
 #define QWP_SEGLOG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +34,15 @@
 
 struct qwp_seglog;
 
+/* Bytes that several logs may use together. Its owner's; zero `charged` at first. */
+struct qwp_store_budget {
+    uint64_t bytes_max;
+    _Atomic uint64_t charged; /* writers: the logs, by atomic read-modify-write. relaxed */
+};
+
+/* What total_bytes_max comes to: a segment at least, QWP_SEGMENTS_MAX of them at most. */
+uint64_t qwp_store_budget_bytes(uint64_t total_bytes_max, uint64_t segment_bytes);
+
 /* Each segment is a mapping, and a process may have some 65,000 of those. */
 enum { QWP_SEGMENTS_MAX = 32768 };
 
@@ -43,6 +53,7 @@ struct qwp_seglog_options {
     uint64_t segment_bytes;   /* 64 KiB .. 1 GiB; a larger frame gets a segment of its own */
     uint64_t total_bytes_max; /* budget: active, sealed, spare and retained segments; at most
                                  QWP_SEGMENTS_MAX of them, see stats.bytes_total_max */
+    struct qwp_store_budget *budget; /* kept; shared with other logs, instead of the above */
     enum qwp_durability durability;
     int64_t sync_interval_ns;
     bool payload_crc;     /* false only where the files never outlive the host (tmpfs) */
@@ -63,6 +74,17 @@ QWP_MUST_USE enum qwp_result qwp_seglog_open(struct qwp_seglog **out,
 /* Keeps everything on disk. No role runs any more, and nothing is under way in options.slow. NULL
  * is fine. */
 void qwp_seglog_close(struct qwp_seglog *log);
+/* The same for a slot that is about to be removed: nothing is synced. */
+void qwp_seglog_discard(struct qwp_seglog *log);
+/* Closes a slot all of whose frames are acknowledged, and leaves it without segments and symbols
+ * but locked: *lock_fd is the caller's. QWP_IO: still open, as it was. */
+QWP_MUST_USE enum qwp_result qwp_seglog_hollow(struct qwp_seglog *log, int *lock_fd,
+                                               struct qwp_error *err);
+/* All roles, on one thread, and no frame was ever in it: its first frame gets this FSN, which is
+ * not below the one that it would have. */
+void qwp_seglog_begin_at(struct qwp_seglog *log, uint64_t fsn);
+/* Nothing stands in the way of that. */
+bool qwp_seglog_is_pristine(const struct qwp_seglog *log);
 
 /* What recovery found, for the log of the program and for qwp_cursors. Valid until close. */
 struct qwp_seglog_recovery {
@@ -166,6 +188,14 @@ enum qwp_keeper_state {
 enum qwp_keeper_state qwp_seglog_keeper_state(const struct qwp_seglog *log);
 /* Keeper. What failed the last time, in a step or in a sync; "" before the first. */
 const struct qwp_error *qwp_seglog_keeper_error(const struct qwp_seglog *log);
+/* Keeper. The writer will append no more: spares go, and no new ones are made. */
+void qwp_seglog_retire(struct qwp_seglog *log);
+/* Keeper and reader, with the writer gone. Frees the dictionary's memory, qwp_seglog_dict() is NULL
+ * then; and reads it again from its file, which has all that the frames need. QWP_IO, QWP_NOMEM. */
+void qwp_seglog_dict_release(struct qwp_seglog *log);
+QWP_MUST_USE enum qwp_result qwp_seglog_dict_load(struct qwp_seglog *log, struct qwp_error *err);
+/* Keeper. Nothing is under way in options.slow. */
+bool qwp_seglog_is_quiet(const struct qwp_seglog *log);
 /* Writes the watermark and, with PERIODIC, syncs everything now: for a shutdown. */
 QWP_MUST_USE enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err);
 

@@ -74,6 +74,8 @@ struct qwp_seglog_keeper {
     int64_t retry_ns;               /* after a failure nothing new is begun before that */
     struct qwp_error error;         /* of the last failure */
     enum qwp_seglog_job failed_job; /* not done since it failed; QWP_JOB_NONE: all is well */
+    bool retired;                   /* the writer is gone: no spares */
+    bool note_again;                /* the newest segment got another base since it was noted */
     uint32_t spares_wanted;
     uint64_t rotations_seen;
     int64_t rotation_ns; /* when they were seen */
@@ -92,7 +94,10 @@ struct qwp_seglog {
     int lock_fd;
     uint8_t segment_flags;
     uint64_t segment_bytes;
-    uint64_t total_bytes_max;
+    uint32_t symbols_max; /* of the dictionary */
+    uint64_t symbol_bytes_max;
+    struct qwp_store_budget own_budget;
+    struct qwp_store_budget *budget; /* that one, or one that is shared */
     bool periodic;
     int64_t sync_interval_ns;
     struct qwp_dict *dict;
@@ -135,8 +140,8 @@ struct qwp_seglog {
     alignas(QWP_SEGLOG_SHARE_BYTES) _Atomic uint32_t spare_head;
 
     /* writers: keeper and the log's writer, by atomic read-modify-write only: bytes of all segment
-     * files. Each adds before it makes one and subtracts after one is gone. relaxed: no memory
-     * hangs on it. */
+     * files, here and in the budget. Each adds before it makes one and subtracts after one is gone.
+     * relaxed: no memory hangs on it. */
     alignas(QWP_SEGLOG_SHARE_BYTES) _Atomic uint64_t charged;
     _Atomic uint64_t next_number; /* of a file; likewise */
     struct qwp_manifest manifest; /* keeper and writer, see there */
@@ -144,6 +149,8 @@ struct qwp_seglog {
 
 /* Adds `bytes` to what is charged unless that would pass the budget. */
 bool qwp_seglog_charge(struct qwp_seglog *log, uint64_t bytes);
+/* The same whatever the budget says: they are there. */
+void qwp_seglog_charge_anyway(struct qwp_seglog *log, uint64_t bytes);
 void qwp_seglog_uncharge(struct qwp_seglog *log, uint64_t bytes);
 
 /* Writer. Makes a segment here and now. It is charged already; on failure that is taken back,
@@ -166,6 +173,9 @@ static inline struct qwp_segment *qwp_seglog_find(struct qwp_segment *segment, u
         segment = next;
     }
 }
+
+/* No role runs any more. Spares, ready and half made, go. */
+void qwp_seglog_spares_remove(struct qwp_seglog *log);
 
 /* Fills in everything that open has not; the slot is locked. On failure close() undoes it. */
 enum qwp_result qwp_seglog_recover(struct qwp_seglog *log, struct qwp_error *err);

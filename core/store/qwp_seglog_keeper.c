@@ -81,11 +81,11 @@ static void spares_adapt(struct qwp_seglog *log, int64_t now_ns)
     struct qwp_seglog_keeper *k = &log->k;
     const uint64_t rotations = atomic_load_explicit(&log->rotations, memory_order_relaxed);
     const uint64_t fresh = rotations - k->rotations_seen;
-    if (fresh == 0) {
+    if (fresh == 0 || k->retired) {
         return;
     }
     const bool fast = fresh > 1 || now_ns - k->rotation_ns < ROTATION_FAST_NS;
-    const uint64_t budget = log->total_bytes_max / SPARES_BUDGET_PART / log->segment_bytes;
+    const uint64_t budget = log->budget->bytes_max / SPARES_BUDGET_PART / log->segment_bytes;
     uint64_t wanted = fast ? k->spares_wanted + fresh : 1;
     if (wanted > budget) {
         wanted = budget;
@@ -167,6 +167,19 @@ static bool leftover_remove(struct qwp_seglog *log, int64_t now_ns)
         log->k.failed_job = QWP_JOB_NONE;
     }
     qwp_seglog_uncharge(log, freed);
+    return true;
+}
+
+/* With the writer gone nobody else takes from the queue. */
+static bool spare_drop(struct qwp_seglog *log)
+{
+    const uint32_t head = atomic_load_explicit(&log->spare_head, memory_order_relaxed);
+    if (!log->k.retired || spare_count(log) == 0 || log->k.leftover.name[0] != '\0') {
+        return false;
+    }
+    struct qwp_segment *segment = log->spares[head % QWP_SEGLOG_SPARES_MAX];
+    atomic_store_explicit(&log->spare_head, head + 1, memory_order_relaxed);
+    qwp_seglog_uncharge(log, qwp_segment_remove(segment, &log->place, &log->k.leftover));
     return true;
 }
 
@@ -330,9 +343,10 @@ static void note_judge(struct qwp_seglog *log, int64_t now_ns)
         }
         k->noted_to = k->job_segment;
         window_close(k->job_segment);
-        if (!log->periodic) {
+        if (!log->periodic && before != k->noted_to) {
             fd_close(log, before);
         }
+        k->note_again = false;
         k->job_step = next_of(k->noted_to) != NULL ? NOTE_SEGMENT : NOTE_DIR;
         return;
     }
@@ -372,7 +386,7 @@ static void note_step(struct qwp_seglog *log, int64_t now_ns)
     struct qwp_slow_op op = {.kind = QWP_SLOW_SYNC};
     switch (k->job_step) {
     case NOTE_SEGMENT:
-        k->job_segment = next_of(k->noted_to);
+        k->job_segment = k->note_again ? k->noted_to : next_of(k->noted_to);
         op.fd = k->job_segment->fd;
         break;
     case NOTE_DIR:
@@ -551,16 +565,17 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
     const uint32_t spares = spare_count(log);
     const bool some_go = k->oldest != k->trimmed_to;
     const bool some_go_soon = trim_due(log) && !log->place.durable; /* no sync to wait for */
-    if (spares == 0 && !some_go && !some_go_soon && make_begin(log, now_ns)) {
+    if (spares == 0 && k->spares_wanted > 0 && !some_go && !some_go_soon &&
+        make_begin(log, now_ns)) {
         return true;
     }
     if (log->place.durable && window_begin(log)) {
         return true;
     }
-    if (spares == 0 && some_go && k->oldest->bytes == log->segment_bytes) {
+    if (spares == 0 && k->spares_wanted > 0 && some_go && k->oldest->bytes == log->segment_bytes) {
         return recycle_begin(log, now_ns);
     }
-    if (log->place.durable && next_of(k->noted_to) != NULL) {
+    if (log->place.durable && (k->note_again || next_of(k->noted_to) != NULL)) {
         job_begin(log, QWP_JOB_NOTE_ACTIVE);
         return true;
     }
@@ -569,7 +584,7 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
     }
     if (some_go) {
         /* One more than wanted, or each would be made anew just before one comes back. */
-        if (k->oldest->bytes == log->segment_bytes && spares <= k->spares_wanted) {
+        if (k->oldest->bytes == log->segment_bytes && spares <= k->spares_wanted && !k->retired) {
             return recycle_begin(log, now_ns);
         }
         job_begin(log, QWP_JOB_DROP);
@@ -627,6 +642,10 @@ void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int
     if (qwp_seglog_op_under_way(log)) {
         return;
     }
+    if (log->k.job == QWP_JOB_NONE && spare_drop(log)) {
+        *more = true;
+        return;
+    }
     if (log->k.job != QWP_JOB_NONE || job_choose(log, now_ns)) {
         job_step(log, now_ns);
         *more = !qwp_seglog_op_under_way(log);
@@ -642,6 +661,17 @@ void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int
     if (sync_due(log, qwp_seglog_published_count(log))) {
         *next_ns = log->k.sync_due_ns;
     }
+}
+
+void qwp_seglog_retire(struct qwp_seglog *log)
+{
+    log->k.retired = true;
+    log->k.spares_wanted = 0;
+}
+
+bool qwp_seglog_is_quiet(const struct qwp_seglog *log)
+{
+    return !qwp_seglog_op_under_way(log);
 }
 
 enum qwp_keeper_state qwp_seglog_keeper_state(const struct qwp_seglog *log)

@@ -88,13 +88,23 @@ static enum qwp_result options_check(const struct qwp_seglog_options *options,
                         (unsigned long long)options->segment_bytes, QWP_SEGMENT_BYTES_MIN,
                         QWP_SEGMENT_BYTES_MAX);
     }
-    if (options->total_bytes_max < options->segment_bytes) {
+    if (options->budget == NULL && options->total_bytes_max < options->segment_bytes) {
         return qwp_fail(err, QWP_INVALID, 0,
                         "the store's bound of %llu bytes is less than one segment (%llu)",
                         (unsigned long long)options->total_bytes_max,
                         (unsigned long long)options->segment_bytes);
     }
     return QWP_OK;
+}
+
+uint64_t qwp_store_budget_bytes(uint64_t total_bytes_max, uint64_t segment_bytes)
+{
+    segment_bytes = qwp_round_up(segment_bytes, PAGE_BYTES);
+    if (total_bytes_max < segment_bytes) {
+        return segment_bytes; /* by rounding */
+    }
+    return total_bytes_max < QWP_SEGMENTS_MAX * segment_bytes ? total_bytes_max
+                                                              : QWP_SEGMENTS_MAX * segment_bytes;
 }
 
 static void submit_at_once(void *owner, struct qwp_slow_op *op)
@@ -118,13 +128,11 @@ static void options_take(struct qwp_seglog *log, const struct qwp_seglog_options
     log->segment_flags =
         QWP_SEGMENT_MANIFESTED | (options->payload_crc ? 0 : (uint8_t)QWP_SEGMENT_LIGHT);
     log->segment_bytes = qwp_round_up(options->segment_bytes, PAGE_BYTES);
-    log->total_bytes_max = options->total_bytes_max;
-    if (log->total_bytes_max < log->segment_bytes) {
-        log->total_bytes_max = log->segment_bytes; /* by rounding */
-    }
-    if (log->total_bytes_max > QWP_SEGMENTS_MAX * log->segment_bytes) {
-        log->total_bytes_max = QWP_SEGMENTS_MAX * log->segment_bytes;
-    }
+    log->symbols_max = options->symbols_max;
+    log->symbol_bytes_max = options->symbol_bytes_max;
+    log->own_budget.bytes_max =
+        qwp_store_budget_bytes(options->total_bytes_max, options->segment_bytes);
+    log->budget = options->budget != NULL ? options->budget : &log->own_budget;
     log->periodic = options->durability == QWP_DURABILITY_PERIODIC && options->payload_crc;
     log->sync_interval_ns = options->sync_interval_ns;
     dir_remember(log, options->name != NULL ? options->name : options->dir);
@@ -237,7 +245,7 @@ enum qwp_result qwp_seglog_open(struct qwp_seglog **out, const struct qwp_seglog
     return QWP_OK;
 }
 
-static void spares_remove(struct qwp_seglog *log)
+void qwp_seglog_spares_remove(struct qwp_seglog *log)
 {
     for (uint32_t i = log->spare_head; i != log->spare_tail; i++) {
         struct qwp_segment *segment = log->spares[i % QWP_SEGLOG_SPARES_MAX];
@@ -280,7 +288,7 @@ void qwp_seglog_close(struct qwp_seglog *log)
         if (qwp_seglog_flush(log, NULL) != QWP_OK) {
             log->sync_failures++; /* too late for anyone to hear it; the frames are sent again */
         }
-        spares_remove(log);
+        qwp_seglog_spares_remove(log);
         acknowledged_remove(log);
         while (log->k.oldest != NULL) {
             struct qwp_segment *segment = log->k.oldest;
@@ -288,6 +296,7 @@ void qwp_seglog_close(struct qwp_seglog *log)
             qwp_segment_free(segment, sys);
         }
     }
+    atomic_fetch_sub_explicit(&log->budget->charged, log->charged, memory_order_relaxed);
     qwp_dict_file_close(&log->w.dict_file, sys);
     qwp_dual_close(&log->k.watermark, sys);
     qwp_dual_close(&log->manifest.dual, sys);

@@ -177,7 +177,7 @@ static enum qwp_result chain_settle(struct qwp_recovery *r, struct qwp_error *er
             atomic_store_explicit(&before->next, segment, memory_order_relaxed);
         }
         before = segment;
-        atomic_fetch_add_explicit(&log->charged, segment->bytes, memory_order_relaxed);
+        qwp_seglog_charge_anyway(log, segment->bytes);
         if (log->place.durable && segment->fd >= 0 && qwp_sys_sync(log->sys, segment->fd) != 0) {
             return qwp_fail(err, QWP_IO, errno, "cannot sync segment %s/%s", log->dir,
                             segment->name);
@@ -194,7 +194,7 @@ static enum qwp_result first_make(struct qwp_recovery *r, struct qwp_segment **f
                                   struct qwp_error *err)
 {
     struct qwp_seglog *log = r->log;
-    atomic_fetch_add_explicit(&log->charged, log->segment_bytes, memory_order_relaxed);
+    qwp_seglog_charge_anyway(log, log->segment_bytes);
     /* Without the flag that says that there is a manifest; that comes when there is one. */
     const enum qwp_result result = qwp_seglog_make_now(
         log, log->segment_bytes, log->segment_flags & QWP_SEGMENT_LIGHT, first, err);
