@@ -82,8 +82,20 @@ static const struct breach {
     BYTES("\x82\x7f\x80\x00\x00\x00\x00\x00\x00\x00"),                 /* impossible length */
     BYTES("\x82\x7f\x00\x00\x00\x00\x7f\x00\x00\x00"),                 /* too large */
     BYTES("\x88\x01\x03"),                                             /* half a close code */
-    BYTES("\x88\x02\x03\xed"),                                         /* 1005 on the wire */
-    BYTES("\x88\x04\x03\xe8\xff\xfe"),                                 /* reason not UTF-8 */
+    BYTES("\x88\x02\x00\x00"),                                         /* close codes: 0 */
+    BYTES("\x88\x02\x03\xe7"),                                         /* 999 */
+    BYTES("\x88\x02\x03\xec"),                                         /* 1004, reserved */
+    BYTES("\x88\x02\x03\xed"),                                         /* 1005, never sent */
+    BYTES("\x88\x02\x03\xee"),                                         /* 1006, never sent */
+    BYTES("\x88\x02\x03\xf7"),                                         /* 1015, never sent */
+    BYTES("\x88\x02\x0b\xb7"),                                         /* 2999, unassigned */
+    BYTES("\x88\x02\x13\x88"),                                         /* 5000, beyond */
+    BYTES("\x88\x7e\x00\x7e"),                                         /* control of 126 bytes */
+    BYTES("\x08\x02\x03\xe8"),                                         /* fragmented close */
+    BYTES("\x82\x7f\x00\x00\x00\x00\x00\x00\xff\xff"),                 /* 64 bits for 16 */
+    BYTES("\x02\x01\x00\x82\x00"), /* a message inside another's fragments */
+    BYTES("HTTP/1.1 400 Bad Request\r\n\r\n"),
+    BYTES("\x88\x04\x03\xe8\xff\xfe"), /* reason not UTF-8 */
 };
 enum { BREACHES = sizeof breaches / sizeof breaches[0] };
 
@@ -115,6 +127,46 @@ START_TEST(session_breach_of_protocol_goes_down)
 END_TEST
 
 /* ---- TLS ---- */
+
+enum { BURST = 8000, OK_BYTES = 13 };
+
+/* Much in one go, then silence: each record holds many answers, the socket nothing more. */
+static void script_burst(struct peer *peer)
+{
+    PEER_CHECK(peer, peer_upgrade(peer));
+    unsigned opcode;
+    unsigned char payload[256];
+    size_t len;
+    for (int i = 0; i < 2; i++) {
+        PEER_CHECK(peer, peer_read_frame(peer, &opcode, payload, sizeof payload, &len));
+    }
+    static unsigned char frames[BURST * OK_BYTES];
+    size_t n = 0;
+    for (int i = 0; i < BURST; i++) {
+        unsigned char answer[16];
+        n += peer_frame(frames + n, 0x82, answer, peer_ok_answer(answer, i + 1 < BURST ? 0 : 1));
+    }
+    PEER_CHECK(peer, n == sizeof frames && peer_write(peer, frames, n));
+    PEER_CHECK(peer, !peer_read_frame(peer, &opcode, payload, sizeof payload, &len) ||
+                         opcode == 0x8); /* says no more until we leave */
+    peer_end(peer);
+}
+
+START_TEST(session_answers_inside_tls_are_read_while_the_socket_is_quiet)
+{
+    struct peer peer = {.script = script_burst};
+    peer_mode(&peer, _i);
+    peer_start(&peer);
+    struct client c = {.then = client_send_two};
+    client_open(&c, &peer);
+    client_connect(&c);
+    RUN_UNTIL(&c, c.ok_sequence == 1);
+    ck_assert_int_eq(c.oks, 2); /* the repeated ones are not told */
+    qwp_session_disconnect(c.session, (int64_t)DEADLINE_S * QWP_NS_PER_S);
+    expect_down(&c, QWP_DOWN_LOCAL);
+    finish(&c, &peer);
+}
+END_TEST
 
 /* The TCP stream ends without close_notify, after an acknowledgement. */
 static void script_truncate(struct peer *peer)
@@ -155,6 +207,8 @@ int main(void)
     tcase_set_timeout(tc, 2 * DEADLINE_S);
     tcase_add_loop_test(tc, session_control_frames_between_fragments_then_close, 0, 2 * MODES);
     tcase_add_loop_test(tc, session_breach_of_protocol_goes_down, 0, BREACHES);
+    tcase_add_loop_test(tc, session_answers_inside_tls_are_read_while_the_socket_is_quiet, 0,
+                        MODES);
     tcase_add_loop_test(tc, session_truncated_stream_is_told_after_the_last_answer, 0, MODES);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

@@ -248,6 +248,82 @@ START_TEST(tls_answer_without_room_waits_for_it)
 }
 END_TEST
 
+/* Types of the records that wait in the outbox, one a character. */
+static const char *record_types(struct pair *p)
+{
+    static char types[32];
+    size_t count = 0;
+    const unsigned char *bytes;
+    const size_t len = qwp_outbox_take(&p->outbox, &bytes);
+    for (size_t at = 0; at + 5 <= len && count + 1 < sizeof types;) {
+        types[count++] = bytes[at] == SSL3_RT_HANDSHAKE ? 'h'
+                         : bytes[at] == SSL3_RT_ALERT   ? 'a'
+                                                        : 'd';
+        at += 5u + (size_t)(bytes[at + 3] << 8 | bytes[at + 4]);
+    }
+    types[count] = '\0';
+    qwp_outbox_sent(&p->outbox, len);
+    return types;
+}
+
+/* TLS 1.2: the server asks for another handshake and gets an alert, not a ClientHello. */
+START_TEST(tls_renegotiation_is_refused)
+{
+    pair_open(&pair, 1);
+    shake_hands(&pair);
+    SSL_renegotiate(pair.server);
+    ERR_clear_error();
+    (void)SSL_do_handshake(pair.server);
+    ck_assert(carry_to_client(&pair));
+    ck_assert_int_eq(qwp_tls_write(&pair.client, (const unsigned char *)"x", 1, &pair.err), QWP_OK);
+    ck_assert_str_eq(record_types(&pair), "ad");
+    ck_assert_int_eq(SSL_num_renegotiations((SSL *)pair.client.ssl), 0);
+    pair_close(&pair);
+}
+END_TEST
+
+/* Tickets are records without data: nothing to read, nothing to answer. */
+START_TEST(tls_session_tickets_say_nothing)
+{
+    pair_open(&pair, 0);
+    shake_hands(&pair);
+    for (int i = 0; i < 100; i++) {
+        ck_assert_int_eq(SSL_new_session_ticket(pair.server), 1);
+        ck_assert_int_eq(SSL_do_handshake(pair.server), 1);
+        ck_assert(carry_to_client(&pair));
+        ck_assert_int_eq(pair.last, QWP_AGAIN);
+    }
+    ck_assert_uint_eq(pair.got_len, 0);
+    ck_assert(qwp_outbox_is_empty(&pair.outbox));
+    ck_assert_int_eq(SSL_write(pair.server, "data", 4), 4);
+    ck_assert(carry_to_client(&pair));
+    ck_assert_uint_eq(pair.got_len, 4);
+    pair_close(&pair);
+}
+END_TEST
+
+/* An error that somebody else left behind is not ours; ours are not left behind. */
+START_TEST(tls_error_queue_of_others_is_no_failure)
+{
+    pair_open(&pair, _i);
+    ERR_raise(ERR_LIB_USER, ERR_R_INTERNAL_ERROR);
+    ck_assert_int_eq(qwp_tls_handshake(&pair.client, &pair.err), QWP_AGAIN);
+    shake_hands(&pair);
+    ERR_raise(ERR_LIB_USER, ERR_R_INTERNAL_ERROR);
+    size_t got;
+    ck_assert_int_eq(qwp_tls_read(&pair.client, pair.got, sizeof pair.got, &got, &pair.err),
+                     QWP_AGAIN);
+    ERR_raise(ERR_LIB_USER, ERR_R_INTERNAL_ERROR);
+    ck_assert_int_eq(qwp_tls_write(&pair.client, (const unsigned char *)"x", 1, &pair.err), QWP_OK);
+    static const unsigned char junk[] = {23, 3, 3, 0, 4, 1, 2, 3, 4};
+    qwp_tls_feed(&pair.client, junk, sizeof junk);
+    ck_assert_int_eq(qwp_tls_read(&pair.client, pair.got, sizeof pair.got, &got, &pair.err),
+                     QWP_PEER);
+    ck_assert_uint_eq(ERR_peek_error(), 0);
+    pair_close(&pair);
+}
+END_TEST
+
 START_TEST(tls_close_notify_is_told_from_truncation)
 {
     pair_open(&pair, _i);
@@ -326,6 +402,9 @@ int main(void)
     tcase_add_loop_test(tc, tls_keys_change_by_record_count, 0, 2);
     tcase_add_test(tc, tls_key_updates_of_the_server_are_followed);
     tcase_add_test(tc, tls_answer_without_room_waits_for_it);
+    tcase_add_test(tc, tls_renegotiation_is_refused);
+    tcase_add_test(tc, tls_session_tickets_say_nothing);
+    tcase_add_loop_test(tc, tls_error_queue_of_others_is_no_failure, 0, 2);
     tcase_add_loop_test(tc, tls_close_notify_is_told_from_truncation, 0, 2);
     tcase_add_loop_test(tc, tls_damaged_handshake_fails, 0, 2);
     tcase_add_loop_test(tc, tls_damaged_record_fails, 0, 2);
