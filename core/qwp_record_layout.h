@@ -5,8 +5,8 @@
  *   4                     2      shape: index into the ring's shapes, by order of definition
  *   6                     1      kind: enum qwp_record_kind
  *   7                     1      flags: QWP_RECORD_*
- *   8                     8 x w  null words, w = ceil(columns / 64); bit c of them: column c is
- * null 8 + 8w                8      designated timestamp, when the shape has one
+ *   8                     8 x w  null words, w = ceil(columns / 64); bit c set: column c is null
+ *   8 + 8w                8      designated timestamp, when the shape has one
  *   ...                          fixed fields, at the places qwp_shape_layout() gives them
  *   fixed_bytes           ...    variable parts of the non-null columns, in column order, unpadded
  *
@@ -20,7 +20,26 @@
  *       dimensions u8, dimensions x length i32, elements 8 bytes each
  * The fixed field of a null column has no meaning and its variable part is absent: 0 bytes.
  *
- * Trust: intake loads what steers it (size, shape, kind, flags, null words, lengths) once. */
+ * A chunk is many rows of one shape, column by column:
+ *
+ *   offset                size   field
+ *   0                     8      as above; no QWP_RECORD_SYMBOL_TEXT
+ *   8                     4      rows: 1..QWP_CHUNK_ROWS_MAX
+ *   12                    4      zero
+ *   16                    16 x n entries (struct qwp_chunk_entry): of the shape's columns, then of
+ *                                the designated timestamp, when the shape has one
+ *   ...                          bitmaps and values, each at a multiple of 8
+ *
+ * A bitmap has ceil(rows / 8) bytes; bit r, least significant first, is set when row r is null, and
+ * bits beyond the rows are 0. Values are those of the rows that are not null, one after another:
+ *   BOOLEAN                    bits, least significant first
+ *   SYMBOL                     the ring's symbol indexes, 4 bytes each; or texts, see values_bytes
+ *   VARCHAR BINARY, texts      values + 1 offsets of 4 bytes, from 0 on, then the bytes
+ *   DOUBLE_ARRAY LONG_ARRAY    their parts, as in a row
+ *   others                     as in a row
+ *
+ * Trust: intake loads what steers it (size, shape, kind, flags, null words, lengths, counts,
+ * entries) once. */
 #ifndef QWP_RECORD_LAYOUT_H
 #define QWP_RECORD_LAYOUT_H
 
@@ -32,8 +51,8 @@ enum { QWP_RECORD_ALIGN = 8, QWP_RECORD_HEADER_BYTES = 8, QWP_SHAPES_MAX = 65535
 
 enum qwp_record_kind {
     QWP_RECORD_ROW = 1,
-    QWP_RECORD_CHUNK = 2, /* reserved for columnar chunks; refused until they exist */
-    QWP_RECORD_PAD = 3,   /* skipped */
+    QWP_RECORD_CHUNK = 2,
+    QWP_RECORD_PAD = 3, /* skipped */
 };
 
 enum {
@@ -52,5 +71,19 @@ struct qwp_record_header {
 static_assert(sizeof(struct qwp_record_header) == QWP_RECORD_HEADER_BYTES, "record layout v1");
 static_assert(offsetof(struct qwp_record_header, shape) == 4, "record layout v1");
 static_assert(offsetof(struct qwp_record_header, kind) == 6, "record layout v1");
+
+enum {
+    QWP_CHUNK_HEADER_BYTES = 16,
+    QWP_CHUNK_ROWS_MAX = 8192,
+    QWP_CHUNK_ROWS_OFF = 8,
+};
+
+struct qwp_chunk_entry {
+    uint32_t bitmap_off; /* from the record's start; 0: no row is null */
+    uint32_t null_count;
+    uint32_t values_off;
+    uint32_t values_bytes; /* SYMBOL: | QWP_SYMBOL_TEXT when the values are texts */
+};
+static_assert(sizeof(struct qwp_chunk_entry) == 16, "record layout v1");
 
 #endif

@@ -6,12 +6,12 @@
 #include "core/qwp_assert.h"
 #include "core/wire/qwp_message.h"
 #include "core/wire/qwp_varint.h"
+#include "sidecar/qwp_chunk_index.h"
 #include "sidecar/qwp_row_index.h"
 
 enum {
     ROWS_PENDING_MAX =
-        4096,           /* then everything open is encoded, so that its records are still cached */
-    BLOCKS_MAX = 60000, /* the header counts them in 16 bits */
+        4096, /* then everything open is encoded, so that its records are still cached */
 };
 
 struct qwp_framer {
@@ -334,31 +334,73 @@ bool qwp_framer_tallies(const struct qwp_framer *framer, const struct qwp_tally 
     return !framer->tallies_lost;
 }
 
+static void tally_add(struct qwp_framer *framer, const struct qwp_table *table,
+                      struct qwp_source *source, uint32_t rows)
+{
+    struct qwp_tally *last =
+        framer->tally_count > 0 ? &framer->tallies[framer->tally_count - 1] : NULL;
+    if (last != NULL && last->source == source && last->table == table) {
+        last->row_count += rows;
+        return;
+    }
+    if (framer->tally_count == framer->tally_room) {
+        const size_t room = framer->tally_room == 0 ? 64 : framer->tally_room * 2;
+        struct qwp_tally *more = realloc(framer->tallies, room * sizeof *more);
+        if (more == NULL) {
+            framer->tallies_lost = true;
+            return;
+        }
+        framer->tallies = more;
+        framer->tally_room = room;
+    }
+    framer->tallies[framer->tally_count++] = (struct qwp_tally){source, table, rows};
+}
+
 /* Run by run: rows of one source mostly stand together. */
-static void tally(struct qwp_framer *framer, const struct qwp_table *table,
-                  const struct qwp_block *block)
+static void tally_block(struct qwp_framer *framer, const struct qwp_table *table,
+                        const struct qwp_block *block)
 {
     for (uint32_t i = 0, row = 0; i < block->run_count; row += block->runs[i++].row_count) {
-        struct qwp_source *source = framer->row_source[row];
-        struct qwp_tally *last =
-            framer->tally_count > 0 ? &framer->tallies[framer->tally_count - 1] : NULL;
-        if (last != NULL && last->source == source && last->table == table) {
-            last->row_count += block->runs[i].row_count;
-            continue;
-        }
-        if (framer->tally_count == framer->tally_room) {
-            const size_t room = framer->tally_room == 0 ? 64 : framer->tally_room * 2;
-            struct qwp_tally *more = realloc(framer->tallies, room * sizeof *more);
-            if (more == NULL) {
-                framer->tallies_lost = true;
-                return;
-            }
-            framer->tallies = more;
-            framer->tally_room = room;
-        }
-        framer->tallies[framer->tally_count++] =
-            (struct qwp_tally){source, table, block->runs[i].row_count};
+        tally_add(framer, table, framer->row_source[row], block->runs[i].row_count);
     }
+}
+
+/* An encoded block stands behind the frame. */
+static void block_close(struct qwp_framer *framer, struct qwp_table *table, uint32_t rows,
+                        const struct qwp_encoded *done)
+{
+    framer->len += done->len;
+    framer->block_count += done->table_count;
+    if (table->frame_rows == 0) {
+        table->frame_next = framer->frame_tables;
+        framer->frame_tables = table;
+    }
+    table->frame_rows += rows;
+    framer->closed_rows += rows;
+}
+
+/* Where a block of at most `bound` bytes goes. */
+static unsigned char *block_room(struct qwp_framer *framer, size_t bound)
+{
+    QWP_ASSERT(framer->len + bound <= framer->room);
+    if (framer->len + bound > framer->touched) {
+        framer->touched = framer->len + bound;
+    }
+    return framer->frame + framer->len;
+}
+
+static enum qwp_result block_fault(struct qwp_framer_fault *fault, struct qwp_source *source,
+                                   const struct qwp_table *table,
+                                   const struct qwp_block_column *columns, uint32_t column_count,
+                                   const struct qwp_encode_fault *bad)
+{
+    const struct qwp_name column = bad->column == column_count
+                                       ? (struct qwp_name){"designated timestamp", 20}
+                                       : columns[bad->column].name;
+    fault->source = source;
+    return qwp_fail(&fault->error, QWP_CORRUPT, 0, "table '%.*s', column '%.*s': %s",
+                    (int)table->name.len, table->name.text, (int)column.len, column.text,
+                    bad->what);
 }
 
 /* Encodes the open block of the table behind the frame. The table stays in the list of open ones.
@@ -380,35 +422,44 @@ static enum qwp_result block_flush(struct qwp_framer *framer, struct qwp_table *
         return qwp_fail(&fault->error, QWP_NOMEM, 0, "no memory to lay out a block");
     }
     const size_t bound = table_bound(framer, table);
-    QWP_ASSERT(framer->len + bound <= framer->room);
-    if (framer->len + bound > framer->touched) {
-        framer->touched = framer->len + bound;
-    }
     struct qwp_encoded done;
     const enum qwp_result result = qwp_block_encode(&framer->encoder, &block, framer->encode_flags,
-                                                    framer->frame + framer->len, &done);
+                                                    block_room(framer, bound), &done);
     if (result != QWP_OK) {
-        const struct qwp_encode_fault bad = done.fault;
-        const bool is_time = bad.column == block.column_count;
-        const struct qwp_name column = is_time ? (struct qwp_name){"designated timestamp", 20}
-                                               : block.columns[bad.column].name;
-        fault->source = framer->row_source[bad.row];
-        return qwp_fail(&fault->error, QWP_CORRUPT, 0, "table '%.*s', column '%.*s': %s",
-                        (int)table->name.len, table->name.text, (int)column.len, column.text,
-                        bad.what);
+        return block_fault(fault, framer->row_source[done.fault.row], table, block.columns,
+                           block.column_count, &done.fault);
     }
     QWP_ASSERT(done.len <= bound);
-    framer->len += done.len;
-    framer->block_count += done.table_count;
+    block_close(framer, table, table->open_count, &done);
     framer->open_bound -= bound;
-    if (table->frame_rows == 0) {
-        table->frame_next = framer->frame_tables;
-        framer->frame_tables = table;
-    }
-    table->frame_rows += table->open_count;
-    tally(framer, table, &block);
-    framer->closed_rows += table->open_count;
+    tally_block(framer, table, &block);
     table->open_count = 0;
+    return QWP_OK;
+}
+
+/* Encodes a staged chunk behind the frame, and before it what is open of its table. */
+static enum qwp_result chunk_flush(struct qwp_framer *framer, const struct qwp_row *row,
+                                   struct qwp_framer_fault *fault)
+{
+    const struct qwp_chunk *chunk = &row->chunk->chunk;
+    struct qwp_table *table = row->known->table;
+    if (table->open_count > 0) {
+        const enum qwp_result result = block_flush(framer, table, fault);
+        if (result != QWP_OK) {
+            return result;
+        }
+    }
+    delta_write(framer);
+    struct qwp_encoded done;
+    const enum qwp_result result = qwp_chunk_encode(&framer->encoder, chunk, framer->encode_flags,
+                                                    block_room(framer, row->chunk->bound), &done);
+    if (result != QWP_OK) {
+        return block_fault(fault, row->source, table, chunk->columns, chunk->column_count,
+                           &done.fault);
+    }
+    QWP_ASSERT(done.len <= row->chunk->bound);
+    block_close(framer, table, chunk->row_count, &done);
+    tally_add(framer, table, row->source, chunk->row_count);
     return QWP_OK;
 }
 
@@ -426,27 +477,47 @@ static enum qwp_result flush_all(struct qwp_framer *framer, struct qwp_framer_fa
     return QWP_OK;
 }
 
+/* What a unit adds to a frame, at most. */
+struct cost {
+    size_t bytes;
+    uint64_t blocks;
+};
+
 /* Upper bound of what the row adds to the frame, given what is open and the unit's rows before it.
  */
-static size_t row_cost(const struct qwp_framer *framer, const struct qwp_row *row,
-                       uint64_t unit_stamp)
+static void row_cost(const struct qwp_framer *framer, const struct qwp_row *row,
+                     uint64_t unit_stamp, struct cost *cost)
 {
     struct qwp_known_shape *known = row->known;
     struct qwp_table *table = known->table;
+    if (table->unit_stamp != unit_stamp) {
+        table->unit_stamp = unit_stamp;
+        table->unit_shape = table->open_count > 0 ? table->open_shape : NULL;
+        table->unit_rows = table->open_count;
+    }
+    if ((row->flags & QWP_ROW_CHUNK) != 0) {
+        table->unit_shape = NULL; /* what comes behind it opens a new block */
+        table->unit_rows = 0;
+        cost->bytes += row->chunk->bound;
+        cost->blocks += 2;
+        return;
+    }
     const size_t columns = known->shape->column_count;
     const size_t values = known->value_bytes + row->part_bytes + columns;
-    const bool seen = table->unit_stamp == unit_stamp && table->unit_shape == known;
-    table->unit_stamp = unit_stamp;
+    const bool joins = table->unit_shape == known && table->unit_rows < QWP_GATHER_ROWS_MAX;
     table->unit_shape = known;
-    if (seen || (table->open_count > 0 && table->open_shape == known &&
-                 table->open_count < QWP_GATHER_ROWS_MAX)) {
-        return values;
+    table->unit_rows = table->unit_rows < QWP_GATHER_ROWS_MAX ? table->unit_rows + 1 : 1;
+    if (joins) {
+        cost->bytes += values;
+        return;
     }
     /* A new block, or new columns for the rows that are in the open one. */
     const size_t bound = values + known->header_bound + columns * (QWP_GATHER_ROWS_MAX / 8);
-    return (framer->encode_flags & QWP_ENCODE_COMPACT) != 0
-               ? qwp_block_compact_bound(bound, known->header_bound, known->shape->column_count)
-               : bound;
+    cost->bytes +=
+        (framer->encode_flags & QWP_ENCODE_COMPACT) != 0
+            ? qwp_block_compact_bound(bound, known->header_bound, known->shape->column_count)
+            : bound;
+    cost->blocks += 2;
 }
 
 static void block_open(struct qwp_framer *framer, struct qwp_table *table,
@@ -486,13 +557,16 @@ static void block_widen(struct qwp_table *table, struct qwp_known_shape *known)
     }
 }
 
-/* Puts a staged row into its table's block. */
+/* Puts a staged row into its table's block, or a chunk behind it. */
 static enum qwp_result row_link(struct qwp_framer *framer, uint32_t index,
                                 struct qwp_framer_fault *fault)
 {
     struct qwp_row *row = &framer->index.rows[index];
     struct qwp_known_shape *known = row->known;
     struct qwp_table *table = known->table;
+    if ((row->flags & QWP_ROW_CHUNK) != 0) {
+        return chunk_flush(framer, row, fault);
+    }
     if (table->open_count == QWP_GATHER_ROWS_MAX ||
         (table->open_count > 0 && table->open_group != known->group)) {
         const enum qwp_result result = block_flush(framer, table, fault);
@@ -517,17 +591,18 @@ static enum qwp_result row_link(struct qwp_framer *framer, uint32_t index,
     return QWP_OK;
 }
 
-/* Whether the staged rows fit the frame; sets fault->bytes_needed when not. */
+/* Whether the staged rows fit the frame; says in *fault what they need. */
 static bool unit_fits(struct qwp_framer *framer, uint32_t first, struct qwp_framer_fault *fault)
 {
     const uint64_t unit_stamp = ++framer->stamp;
-    size_t cost = 0;
+    struct cost cost = {0};
     for (uint32_t i = first; i < framer->index.count; i++) {
-        cost += row_cost(framer, &framer->index.rows[i], unit_stamp);
+        row_cost(framer, &framer->index.rows[i], unit_stamp, &cost);
     }
-    const size_t needed = qwp_framer_bound(framer) + cost;
-    fault->bytes_needed = needed;
-    return needed <= framer->room && framer->block_count < BLOCKS_MAX;
+    fault->bytes_needed = qwp_framer_bound(framer) + cost.bytes;
+    /* The header counts blocks in 16 bits. Each that is open has a row before `first`. */
+    fault->blocks_needed = framer->block_count + first + cost.blocks;
+    return fault->bytes_needed <= framer->room && fault->blocks_needed <= UINT16_MAX;
 }
 
 /* New symbols (from texts in rows) can join the delta until it is written. */
@@ -587,10 +662,12 @@ enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *so
         framer->index.count = first;
         return QWP_LIMIT;
     }
+    uint64_t rows = 0;
     for (uint32_t i = first; i < framer->index.count && result == QWP_OK; i++) {
+        const struct qwp_row *row = &framer->index.rows[i];
+        rows += (row->flags & QWP_ROW_CHUNK) != 0 ? row->chunk->chunk.row_count : 1;
         result = row_link(framer, i, fault);
     }
-    const uint32_t rows = framer->index.count - first;
     framer->frame_rows += rows;
     source->taken_pos = end;
     source->taken_rows += rows;

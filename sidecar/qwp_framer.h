@@ -32,7 +32,9 @@ void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
 
 struct qwp_framer_fault {
     struct qwp_source *source; /* NULL: nobody's fault but a bound of ours */
-    size_t bytes_needed;       /* with QWP_LIMIT on an empty frame: the room this unit wants */
+    /* With QWP_LIMIT on an empty frame, what this unit wants: */
+    size_t bytes_needed;
+    uint64_t blocks_needed; /* more than a message has: it never fits */
     struct qwp_error error;
 };
 

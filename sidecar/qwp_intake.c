@@ -295,7 +295,7 @@ static void frame_full(struct qwp_intake *intake, struct qwp_source *source,
     /* What this server does not take whole the sender takes apart. */
     const size_t cap = asked > UNIT_FRAME_BYTES_MIN ? asked : UNIT_FRAME_BYTES_MIN;
     frame_abandon(intake);
-    if (fault->bytes_needed > cap) {
+    if (fault->bytes_needed > cap || fault->blocks_needed > UINT16_MAX) {
         detach(intake, source, "a unit of rows does not fit into one message to the server");
         return;
     }

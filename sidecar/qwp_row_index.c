@@ -7,6 +7,7 @@
 #include "core/qwp_record_layout.h"
 #include "core/wire/qwp_encode.h"
 #include "core/wire/qwp_names.h"
+#include "sidecar/qwp_chunk_index.h"
 
 enum { ROWS_CAPACITY_MIN = 8192 };
 
@@ -46,9 +47,8 @@ static struct qwp_row *row_add(struct qwp_row_index *index)
     return &index->rows[index->count++];
 }
 
-/* Copies a symbol out of the ring, then judges and interns the copy. */
-static enum qwp_result text_intern(struct qwp_row_index *index, const unsigned char *text,
-                                   uint32_t len, uint32_t *code, struct qwp_error *err)
+enum qwp_result qwp_row_index_intern(struct qwp_row_index *index, const unsigned char *text,
+                                     uint32_t len, uint32_t *code, struct qwp_error *err)
 {
     if (len > index->text_capacity) {
         char *grown = realloc(index->text, len);
@@ -105,7 +105,7 @@ static enum qwp_result parts_index(struct qwp_row_index *index, const struct qwp
         codes[v] = 0;
         if (text) {
             const enum qwp_result result =
-                text_intern(index, row->record + begin, len, &codes[v], err);
+                qwp_row_index_intern(index, row->record + begin, len, &codes[v], err);
             if (result != QWP_OK) {
                 return result;
             }
@@ -183,7 +183,8 @@ static enum qwp_result record_stage(struct qwp_row_index *index, struct qwp_sour
     if (header->kind == QWP_RECORD_PAD) {
         return QWP_OK;
     }
-    if (header->kind != QWP_RECORD_ROW) {
+    const bool is_chunk = header->kind == QWP_RECORD_CHUNK;
+    if (header->kind != QWP_RECORD_ROW && !is_chunk) {
         return qwp_fail(err, QWP_CORRUPT, 0, "a record of kind %u", header->kind);
     }
     if (header->shape >= source->shape_count) {
@@ -191,7 +192,7 @@ static enum qwp_result record_stage(struct qwp_row_index *index, struct qwp_sour
                         source->shape_count);
     }
     struct qwp_known_shape *known = source->shapes[header->shape];
-    if (header->size_bytes < known->shape->fixed_bytes) {
+    if (!is_chunk && header->size_bytes < known->shape->fixed_bytes) {
         return qwp_fail(err, QWP_CORRUPT, 0, "a row of %u bytes, its shape has %u",
                         header->size_bytes, known->shape->fixed_bytes);
     }
@@ -202,6 +203,10 @@ static enum qwp_result record_stage(struct qwp_row_index *index, struct qwp_sour
     row->record = record;
     row->known = known;
     row->source = source;
+    if (is_chunk) {
+        row->flags = QWP_ROW_CHUNK;
+        return qwp_chunk_index(index, row, header->size_bytes, err);
+    }
     row->flags = (header->flags & QWP_RECORD_SYMBOL_TEXT) != 0 ? QWP_ROW_SYMBOL_TEXT : 0;
     return row_steer(index, row, header->size_bytes, err);
 }

@@ -15,11 +15,16 @@
 #include "sidecar/qwp_arena.h"
 #include "sidecar/qwp_source.h"
 
-enum { QWP_ROW_NULLS = 1, QWP_ROW_PARTS = 2, QWP_ROW_SYMBOL_TEXT = 4 };
+enum { QWP_ROW_NULLS = 1, QWP_ROW_PARTS = 2, QWP_ROW_SYMBOL_TEXT = 4, QWP_ROW_CHUNK = 8 };
+
+struct qwp_staged_chunk; /* qwp_chunk_index.h */
 
 struct qwp_row {
     const unsigned char *record; /* in the ring: untrusted */
-    const uint64_t *steering;    /* ours: see struct qwp_run */
+    union {
+        const uint64_t *steering;             /* ours: see struct qwp_run */
+        const struct qwp_staged_chunk *chunk; /* ours; QWP_ROW_CHUNK: it is many rows */
+    };
     struct qwp_known_shape *known;
     struct qwp_source *source;
     uint32_t part_bytes; /* its variable parts together */
@@ -49,5 +54,10 @@ void qwp_row_index_reset(struct qwp_row_index *index);
 QWP_MUST_USE enum qwp_result qwp_row_index_unit(struct qwp_row_index *index,
                                                 struct qwp_source *source, uint64_t *end,
                                                 struct qwp_error *err);
+
+/* Copies a symbol out of the ring, judges and interns the copy, and gives its qwp_symbol_code(). */
+QWP_MUST_USE enum qwp_result qwp_row_index_intern(struct qwp_row_index *index,
+                                                  const unsigned char *text, uint32_t len,
+                                                  uint32_t *code, struct qwp_error *err);
 
 #endif

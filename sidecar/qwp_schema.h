@@ -77,7 +77,8 @@ struct qwp_table {
     bool held; /* takes no rows now: what was refused of it has no more room */
     /* The unit being weighed. */
     uint64_t unit_stamp;
-    struct qwp_known_shape *unit_shape;
+    struct qwp_known_shape *unit_shape; /* of its last row; NULL: the next one opens a block */
+    uint32_t unit_rows;                 /* in the block that the next row would join */
 };
 
 struct qwp_schema {

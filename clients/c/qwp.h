@@ -256,6 +256,36 @@ static inline void qwp_reserved_symbol_text(void *row, uint32_t offset, uint32_t
  * server's range, or no row is reserved; the row is dropped. */
 QWP_API QWP_MUST_USE enum qwp_result qwp_row_publish(struct qwp_producer *producer);
 
+/* ---- columnar chunks: many rows as arrays, one a column, laid out as in Arrow ---- */
+
+/* One column of a chunk. Where a value's place is given by its row, `first_row` counts. */
+struct qwp_chunk_column {
+    /* By type: BOOLEAN bits, least significant first. BYTE, SHORT, INT, LONG, FLOAT, DOUBLE, CHAR,
+     * IPV4, DATE, TIMESTAMP*, decimals: an array of them. GEOHASH: uint64_t each. UUID: two
+     * uint64_t (low, high); LONG256: four, least significant first. SYMBOL: uint32_t, see
+     * `handles`. VARCHAR, BINARY and SYMBOL with `offsets`: the bytes. Arrays: their parts as in
+     * qwp_layout_var_offset(), with `offsets`. NULL: null in every row. */
+    const void *values;
+    /* Bit r, least significant first: row r has a value. NULL: every row has one. */
+    const uint8_t *validity;
+    /* Of row r: bytes [offsets[r], offsets[r + 1]) of `values`. */
+    const int32_t *offsets;
+    /* SYMBOL without `offsets`: value v stands for handles[v], v < handle_count, as a dictionary of
+     * texts interned with qwp_symbol_intern() has them; NULL: values are handles themselves. */
+    const uint32_t *handles;
+    size_t handle_count;
+};
+
+/* Publishes rows [first_row, first_row + row_count) of arrays, column i of the layout from
+ * columns[i], with the designated timestamps at[] (with QWP_AT_SERVER: ignored). Checked as rows
+ * are. Within a unit the rows become part of it, and all of them must fit; else they go as as many
+ * records as their size needs, each published by itself: a failure leaves *rows_done of them
+ * published (NULL: not told) and the others not. Results as of qwp_row_at_ns(). */
+QWP_API QWP_MUST_USE enum qwp_result
+qwp_chunk_write(struct qwp_producer *producer, const struct qwp_layout *layout,
+                const struct qwp_chunk_column *columns, const int64_t *at, size_t first_row,
+                size_t row_count, size_t *rows_done, struct qwp_error *err);
+
 /* ---- progress ---- */
 
 /* Positions count bytes of this producer's ring and only grow. */

@@ -39,13 +39,15 @@ static enum qwp_result shape_for(const struct qwp_table *table, const uint32_t *
     return result;
 }
 
-static struct qwp_layout *layout_from(const struct qwp_shape *shape, enum qwp_at at)
+/* Takes the shape unless it fails. */
+static struct qwp_layout *layout_from(struct qwp_shape *shape, enum qwp_at at)
 {
     struct qwp_layout *layout =
         calloc(1, sizeof *layout + (shape->column_count + (size_t)1) * sizeof layout->offs[0]);
     if (layout == NULL) {
         return NULL;
     }
+    layout->shape = shape;
     layout->fixed_bytes = shape->fixed_bytes;
     layout->null_words = shape->null_words;
     layout->at_off = at == QWP_AT_SERVER ? 0 : shape->designated_off;
@@ -93,8 +95,8 @@ enum qwp_result qwp_layout_define(struct qwp_table *table, const uint32_t *colum
     if (result == QWP_OK) {
         result = qwp_ring_define_shape(&p->ring, shape, err);
     }
-    qwp_shape_destroy(shape);
     if (result != QWP_OK) {
+        qwp_shape_destroy(shape);
         free(layout);
         return result;
     }
@@ -110,6 +112,7 @@ void qwp_layouts_destroy(struct qwp_producer *producer)
     while (producer->layouts != NULL) {
         struct qwp_layout *layout = producer->layouts;
         producer->layouts = layout->next;
+        qwp_shape_destroy(layout->shape);
         free(layout);
     }
 }

@@ -6,6 +6,8 @@
  *   qwp_row_take.c   which column may be set, and what is wrong when it may not
  *   qwp_row_set.c    the setters
  *   qwp_layout.c     rows at known places
+ *   qwp_chunk.c      rows as columns
+ *   qwp_chunk_put.c  one column of them
  *   qwp_unit.c       several rows as one
  *   qwp_progress.c   stored, acked
  *
@@ -60,6 +62,7 @@ struct qwp_unit {
 
 struct qwp_layout {
     struct qwp_layout *next;
+    struct qwp_shape *shape;
     uint64_t head; /* the record's first word but for its size */
     uint32_t fixed_bytes;
     uint32_t null_words;
@@ -145,23 +148,23 @@ static inline uint64_t qwp_record_head(uint16_t shape, uint32_t flags)
 
 /* The record at write_pos becomes part of the open unit. */
 static inline void qwp_unit_keep(struct qwp_producer *producer, unsigned char *at, uint64_t head,
-                                 uint32_t bytes)
+                                 uint32_t bytes, uint32_t rows)
 {
     qwp_store_u64(at, head | (uint64_t)QWP_RECORD_MORE << 56);
     qwp_ring_commit(&producer->ring, bytes);
     producer->record_bytes_max -= bytes;
     producer->unit.last = at;
-    producer->unit.rows++;
+    producer->unit.rows += rows;
 }
 
-/* The record at write_pos is whole but for its first word: publishes it, or keeps it for the unit.
- * QWP_CLOSED: the sidecar detached this ring, nothing was published. */
-static inline enum qwp_result qwp_record_end(struct qwp_producer *producer, unsigned char *at,
-                                             uint64_t head, uint32_t bytes)
+/* The record of `rows` rows at write_pos is whole but for its first word: publishes it, or keeps it
+ * for the unit. QWP_CLOSED: the sidecar detached this ring, nothing was published. */
+static inline enum qwp_result qwp_records_end(struct qwp_producer *producer, unsigned char *at,
+                                              uint64_t head, uint32_t bytes, uint32_t rows)
 {
     head |= bytes;
     if (QWP_UNLIKELY(producer->unit.open)) {
-        qwp_unit_keep(producer, at, head, bytes);
+        qwp_unit_keep(producer, at, head, bytes, rows);
         return QWP_OK;
     }
     if (QWP_UNLIKELY(qwp_producer_is_detached(producer))) {
@@ -169,9 +172,15 @@ static inline enum qwp_result qwp_record_end(struct qwp_producer *producer, unsi
     }
     qwp_store_u64(at, head);
     qwp_ring_commit(&producer->ring, bytes);
-    qwp_ring_publish(&producer->ring, 1);
+    qwp_ring_publish(&producer->ring, rows);
     qwp_bell_published(&producer->bell, &producer->ring);
     return QWP_OK;
+}
+
+static inline enum qwp_result qwp_record_end(struct qwp_producer *producer, unsigned char *at,
+                                             uint64_t head, uint32_t bytes)
+{
+    return qwp_records_end(producer, at, head, bytes, 1);
 }
 
 /* ---- qwp_table.c ---- */
@@ -200,5 +209,10 @@ static inline uint8_t qwp_at_type(enum qwp_at at)
                              : QWP_TYPE_NONE;
 }
 void qwp_layouts_destroy(struct qwp_producer *producer);
+
+/* ---- qwp_row_set.c ---- */
+
+/* Whether a decimal of 1, 2 or 4 words has no more digits than its type holds. */
+bool qwp_decimal_fits(const uint64_t *words, size_t word_count);
 
 #endif

@@ -221,6 +221,14 @@ static bool magnitude_fits(const uint64_t *words, size_t count, const uint64_t *
     return true;
 }
 
+bool qwp_decimal_fits(const uint64_t *words, size_t word_count)
+{
+    return magnitude_fits(words, word_count,
+                          word_count == 1   ? digits18
+                          : word_count == 2 ? digits38
+                                            : digits76);
+}
+
 enum qwp_result qwp_row_decimal(struct qwp_row *row, uint32_t column, const uint64_t *words,
                                 size_t word_count)
 {
@@ -236,10 +244,7 @@ enum qwp_result qwp_row_decimal(struct qwp_row *row, uint32_t column, const uint
             row, column, QWP_INVALID,
             "was given a decimal of neither 1, 2 nor 4 words; sign-extend it to 4");
     }
-    if (!magnitude_fits(words, word_count,
-                        word_count == 1   ? digits18
-                        : word_count == 2 ? digits38
-                                          : digits76)) {
+    if (!qwp_decimal_fits(words, word_count)) {
         return qwp_row_column_fail(row, column, QWP_INVALID,
                                    word_count == 1 ? "was given a decimal of more than 18 digits"
                                    : word_count == 2

@@ -53,7 +53,7 @@ static unsigned char *put_name(unsigned char *at, struct qwp_name name)
     return at + name.len;
 }
 
-static unsigned char *put_header(struct encoding *e, unsigned char *at)
+unsigned char *qwp_encode_header(struct encoding *e, unsigned char *at)
 {
     const struct qwp_block *block = e->block;
     const bool designated = block->designated_type != QWP_TYPE_NONE;
@@ -103,7 +103,7 @@ static enum qwp_result encode_compact(struct encoding *e, unsigned char **at)
     ahead.only_first_row = true;
     block.run_count = 1;
     block.row_count = 1;
-    *at = put_header(&ahead, e->start);
+    *at = qwp_encode_header(&ahead, e->start);
     enum qwp_result result = encode_columns(&ahead, at);
     if (result != QWP_OK) {
         return result;
@@ -119,7 +119,7 @@ static enum qwp_result encode_compact(struct encoding *e, unsigned char **at)
     block.records++;
     block.steering++;
     block.row_count--;
-    *at = put_header(&rest, rest.start);
+    *at = qwp_encode_header(&rest, rest.start);
     result = encode_columns(&rest, at);
     if (result != QWP_OK) {
         e->fault->row++;
@@ -133,7 +133,7 @@ enum qwp_result qwp_block_encode(struct qwp_encoder *encoder, const struct qwp_b
     QWP_ASSERT(block->row_count > 0 && block->row_count <= QWP_GATHER_ROWS_MAX);
     struct encoding e = {
         .scratch = encoder, .block = block, .flags = flags, .fault = &done->fault, .start = dst};
-    unsigned char *at = put_header(&e, dst);
+    unsigned char *at = qwp_encode_header(&e, dst);
     const bool compact =
         (flags & QWP_ENCODE_COMPACT) != 0 && qwp_encode_compact_pays(&e, (size_t)(at - dst));
     if (!compact) {

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/qwp_record_layout.h"
 #include "core/qwp_result.h"
 #include "core/qwp_shape.h"
 
@@ -115,12 +116,15 @@ enum { QWP_ENCODE_SLICE_ROWS = 128 };
 
 /* Scratch memory of the encoder: one per encoding thread, no need to initialise. */
 struct qwp_encoder {
-    int64_t times[QWP_GATHER_ROWS_MAX];
+    int64_t times[QWP_CHUNK_ROWS_MAX];
     const unsigned char *rows[QWP_ENCODE_SLICE_ROWS];
     unsigned char bytes[QWP_GATHER_ROWS_MAX + 8];      /* one per row: booleans, null flags */
     unsigned char null_bytes[QWP_GATHER_ROWS_MAX + 8]; /* byte null_byte_index of all null words */
     uint32_t null_byte_index;
     uint32_t type_offs[QWP_COLUMNS_MAX]; /* of each column's type, from the block's start */
+    /* Of a chunk's first row, when it goes ahead: */
+    uint32_t first_bytes[QWP_COLUMNS_MAX]; /* bytes of its text or array */
+    bool first_null[QWP_COLUMNS_MAX + 1]; /* the designated timestamp's is the last */
 };
 
 /* Bytes that a block's header and per-column constants can take (names, counts, flags, precision,
@@ -156,5 +160,10 @@ static inline size_t qwp_block_compact_bound(size_t block_bound, size_t header_b
 QWP_MUST_USE enum qwp_result qwp_block_encode(struct qwp_encoder *encoder,
                                               const struct qwp_block *block, unsigned flags,
                                               unsigned char *dst, struct qwp_encoded *done);
+
+/* Bytes of the array at `at` (dimensions, lengths, elements), 0 if it is malformed or passes
+ * `room`.
+ */
+size_t qwp_array_bytes(const unsigned char *at, size_t room);
 
 #endif

@@ -5,7 +5,6 @@
 
 enum { GROUP_COLUMNS = 32 };
 
-/* Width of a value that is copied as it is, 0 for types that need more. */
 static const uint8_t plain_widths[QWP_TYPE_END] = {
     [QWP_TYPE_BYTE] = 1,      [QWP_TYPE_SHORT] = 2,       [QWP_TYPE_INT] = 4,
     [QWP_TYPE_LONG] = 8,      [QWP_TYPE_FLOAT] = 4,       [QWP_TYPE_DOUBLE] = 8,
@@ -14,7 +13,12 @@ static const uint8_t plain_widths[QWP_TYPE_END] = {
     [QWP_TYPE_CHAR] = 2,      [QWP_TYPE_IPV4] = 4,
 };
 
-static bool is_decimal(uint8_t type)
+uint8_t qwp_encode_plain_width(uint8_t type)
+{
+    return plain_widths[type];
+}
+
+bool qwp_encode_is_decimal(uint8_t type)
 {
     return type == QWP_TYPE_DECIMAL64 || type == QWP_TYPE_DECIMAL128 || type == QWP_TYPE_DECIMAL256;
 }
@@ -28,7 +32,7 @@ bool qwp_encode_groups(uint8_t type)
 static unsigned char *begin_grouped(struct encoding *e, struct column *column)
 {
     qwp_encode_null_section(e, column);
-    if (is_decimal(column->def->type)) {
+    if (qwp_encode_is_decimal(column->def->type)) {
         *column->at++ = column->def->parameter;
     }
     if (column->def->type == QWP_TYPE_SYMBOL) {

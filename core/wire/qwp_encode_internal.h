@@ -6,6 +6,7 @@
  *   qwp_encode_narrow.c  the compact ones of them
  *   qwp_encode_single.c  booleans, geohashes, times
  *   qwp_encode_parts.c   texts and arrays
+ *   qwp_encode_chunk.c   columnar chunks
  *   qwp_gather.c         the loops over rows */
 #ifndef QWP_ENCODE_INTERNAL_H
 #define QWP_ENCODE_INTERNAL_H
@@ -42,6 +43,9 @@ struct encoding {
 /* Returns QWP_CORRUPT. */
 enum qwp_result qwp_encode_fault(struct encoding *e, uint32_t row, uint32_t column,
                                  const char *what);
+
+/* Names, counts and declared types of e->block; notes where each type stands. */
+unsigned char *qwp_encode_header(struct encoding *e, unsigned char *at);
 
 /* --- slices --- */
 
@@ -112,6 +116,8 @@ static inline uint64_t value_mask(const struct column *column, uint32_t row, uin
 
 /* Writes null flag and bitmap at column->at; sets start, bitmap, value_count and field. */
 void qwp_encode_null_section(struct encoding *e, struct column *column);
+/* Bits that are set among the first `bits`; reads up to 7 bytes beyond. */
+uint32_t qwp_encode_count_bits(const unsigned char *bitmap, uint32_t bits);
 /* The rows of a slice that have a value, as addresses out of `all` (the block's records or
  * steerings); valid until the next call. */
 uint32_t qwp_encode_rows(struct encoding *e, const struct column *column, const struct slice *slice,
@@ -121,6 +127,9 @@ uint32_t qwp_encode_row_of(const struct column *column, const struct slice *slic
 
 /* --- columns --- */
 
+/* Width of a value that is copied as it is, 0 for types that need more. */
+uint8_t qwp_encode_plain_width(uint8_t type);
+bool qwp_encode_is_decimal(uint8_t type);
 /* Whether a type goes in groups. */
 bool qwp_encode_groups(uint8_t type);
 /* Encodes columns from `first` on that go together; sets *count and moves *at. */
@@ -138,6 +147,19 @@ uint8_t qwp_encode_narrowest(uint8_t type);
  * whose width is not enough. */
 void qwp_encode_narrow(struct encoding *e, struct column *columns, uint32_t count,
                        const struct slice *slice);
+/* Makes the values gathered so far twice as wide. */
+void qwp_encode_widen(struct column *column);
+/* Width that a LONG, INT or DOUBLE field asks for, roughly. */
+uint32_t qwp_encode_width_of(uint8_t type, const unsigned char *at);
+/* Whether saving so many bytes a row pays for the block ahead. */
+static inline bool qwp_encode_saving_pays(size_t saving, uint32_t row_count, size_t header_len,
+                                          uint32_t column_count)
+{
+    /* Its header, and a null flag and what precedes values for each column. */
+    return saving * (row_count - 1) > header_len + 3 * (size_t)column_count;
+}
+/* Rows looked at to guess whether a block gets shorter. */
+enum { QWP_ENCODE_SAMPLE_ROWS = 4 };
 /* Type of the column as it leaves. */
 uint8_t qwp_encode_narrow_type(const struct column *column);
 
@@ -147,6 +169,15 @@ enum qwp_result qwp_encode_geohashes(struct encoding *e, struct column *column);
 enum qwp_result qwp_encode_times(struct encoding *e, struct column *column);
 enum qwp_result qwp_encode_texts(struct encoding *e, struct column *column);
 enum qwp_result qwp_encode_arrays(struct encoding *e, struct column *column);
+/* Encoding byte, if the message has them, and n times out of the scratch memory. */
+unsigned char *qwp_encode_put_times(struct encoding *e, uint32_t n, unsigned char *at);
+/* Index of the first designated time that a server must not see, n if there is none. */
+uint32_t qwp_encode_bad_time(const int64_t *times, uint32_t n, uint8_t designated_type);
+/* Number of the first of texts [from, count) that is no UTF-8, count if there is none; offsets[i]
+ * is where text i begins in `texts`. */
+uint32_t qwp_encode_bad_text(const unsigned char *offsets, const unsigned char *texts,
+                             uint32_t from, uint32_t count);
+bool qwp_encode_is_ascii(const unsigned char *text, size_t len);
 /* With its null flag. Moves *at. */
 enum qwp_result qwp_encode_designated(struct encoding *e, unsigned char **at);
 

@@ -3,9 +3,6 @@
 #include "core/wire/qwp_encode_internal.h"
 #include "core/wire/qwp_gather.h"
 
-/* Rows looked at to guess whether a block gets shorter. */
-enum { SAMPLE_ROWS = 4 };
-
 bool qwp_encode_may_narrow(const struct encoding *e, uint8_t type)
 {
     switch (type) {
@@ -45,8 +42,8 @@ static void widen_double(unsigned char *to, const unsigned char *from)
     memcpy(to, &wide, sizeof wide);
 }
 
-/* Makes the values gathered so far twice as wide, from the last one down. */
-static void widen_values(struct column *column)
+/* From the last one down. */
+void qwp_encode_widen(struct column *column)
 {
     const uint32_t width = column->width;
     const size_t count = (size_t)(column->at - column->values) / width;
@@ -76,7 +73,7 @@ static void gather_wider(struct column *column, const unsigned char *const *rows
     const uint32_t full = qwp_type_field_bytes(column->def->type);
     uint64_t misfit = 1;
     while (misfit != 0) {
-        widen_values(column);
+        qwp_encode_widen(column);
         if (column->width == full) {
             qwp_gather_fixed(rows, n, off, full, column->at);
             break;
@@ -130,17 +127,9 @@ static uint32_t width_of_integer(int64_t v)
     return v == (int8_t)v ? 1 : v == (int16_t)v ? 2 : v == (int32_t)v ? 4 : 8;
 }
 
-/* Width that one row's value asks for, roughly; 0 for a null. */
-static uint32_t width_of_value(const struct qwp_run *run, uint32_t index,
-                               const unsigned char *record, const uint64_t *steering)
+uint32_t qwp_encode_width_of(uint8_t type, const unsigned char *at)
 {
-    const uint16_t field = run->field_of_column[index];
-    if (field == QWP_NO_FIELD || (steering[field / 64] >> field % 64 & 1) != 0) {
-        return 0;
-    }
-    const struct qwp_shape_column *column = &run->shape->columns[field];
-    const unsigned char *at = record + column->off;
-    switch (column->type) {
+    switch (type) {
     case QWP_TYPE_DOUBLE:
         return width_of_double(at);
     case QWP_TYPE_INT:
@@ -150,11 +139,23 @@ static uint32_t width_of_value(const struct qwp_run *run, uint32_t index,
     }
 }
 
+/* Width that one row's value asks for, roughly; 0 for a null. */
+static uint32_t width_of_value(const struct qwp_run *run, uint32_t index,
+                               const unsigned char *record, const uint64_t *steering)
+{
+    const uint16_t field = run->field_of_column[index];
+    if (field == QWP_NO_FIELD || (steering[field / 64] >> field % 64 & 1) != 0) {
+        return 0;
+    }
+    const struct qwp_shape_column *column = &run->shape->columns[field];
+    return qwp_encode_width_of(column->type, record + column->off);
+}
+
 /* What the column saves a row if its values are as in the sample. */
 static uint32_t guess_saving(const struct encoding *e, uint32_t index)
 {
     const struct qwp_block *block = e->block;
-    const uint32_t step = (block->row_count + SAMPLE_ROWS - 1) / SAMPLE_ROWS;
+    const uint32_t step = (block->row_count + QWP_ENCODE_SAMPLE_ROWS - 1) / QWP_ENCODE_SAMPLE_ROWS;
     uint32_t widest = qwp_encode_narrowest(block->columns[index].type);
     uint32_t first_row = 0;
     uint32_t row = 0;
@@ -179,6 +180,5 @@ bool qwp_encode_compact_pays(const struct encoding *e, size_t header_len)
             saving += guess_saving(e, c);
         }
     }
-    /* The block ahead: its header, and a null flag and what precedes values for each column. */
-    return saving * (block->row_count - 1) > header_len + 3 * (size_t)block->column_count;
+    return qwp_encode_saving_pays(saving, block->row_count, header_len, block->column_count);
 }

@@ -47,7 +47,7 @@ static void flag_nulls(struct encoding *e, const struct column *column, unsigned
     scratch->null_byte_index = QWP_ENCODE_NO_NULL_BYTES;
 }
 
-static uint32_t count_bits(const unsigned char *bitmap, uint32_t bits)
+uint32_t qwp_encode_count_bits(const unsigned char *bitmap, uint32_t bits)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < bits; i += 64) {
@@ -87,7 +87,7 @@ void qwp_encode_null_section(struct encoding *e, struct column *column)
     }
     flag_nulls(e, column, e->scratch->bytes);
     qwp_pack_bits(e->scratch->bytes, row_count, column->at);
-    const uint32_t nulls = count_bits(column->at, row_count);
+    const uint32_t nulls = qwp_encode_count_bits(column->at, row_count);
     if (nulls > 0) { /* or all of them are in the block ahead or behind */
         *column->start = 1;
         column->bitmap = column->at;

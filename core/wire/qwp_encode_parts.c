@@ -42,21 +42,20 @@ struct texts {
     uint32_t count;
 };
 
-/* Number of the first of the texts from `from` on that is no UTF-8, texts->count if there is none.
- */
-static uint32_t first_bad_text(const struct texts *texts, uint32_t from)
+uint32_t qwp_encode_bad_text(const unsigned char *offsets, const unsigned char *texts,
+                             uint32_t from, uint32_t count)
 {
-    for (uint32_t i = from; i < texts->count; i++) {
-        const uint32_t start = qwp_load_u32(texts->offsets + 4 * (size_t)i);
-        const uint32_t end = qwp_load_u32(texts->offsets + 4 * (size_t)i + 4);
-        if (!qwp_utf8_valid(texts->first + start, end - start)) {
+    for (uint32_t i = from; i < count; i++) {
+        const uint32_t start = qwp_load_u32(offsets + 4 * (size_t)i);
+        const uint32_t end = qwp_load_u32(offsets + 4 * (size_t)i + 4);
+        if (!qwp_utf8_valid(texts + start, end - start)) {
             return i;
         }
     }
-    return texts->count;
+    return count;
 }
 
-static bool is_ascii(const unsigned char *text, size_t len)
+bool qwp_encode_is_ascii(const unsigned char *text, size_t len)
 {
     uint64_t all = 0;
     size_t i = 0;
@@ -110,8 +109,9 @@ enum qwp_result qwp_encode_texts(struct encoding *e, struct column *column)
         unsigned char *start = column->at;
         column->at = gather_parts(e->block, column, &slice, &texts, start);
         /* Judged here, on the copy: the record may have changed meanwhile. */
-        if (utf8 && !is_ascii(start, (size_t)(column->at - start))) {
-            const uint32_t bad = first_bad_text(&texts, before);
+        if (utf8 && !qwp_encode_is_ascii(start, (size_t)(column->at - start))) {
+            const uint32_t bad =
+                qwp_encode_bad_text(texts.offsets, texts.first, before, texts.count);
             if (bad != texts.count) {
                 return qwp_encode_fault(e, qwp_encode_row_of(column, &slice, bad - before),
                                         column->index, "invalid UTF-8");
@@ -121,30 +121,30 @@ enum qwp_result qwp_encode_texts(struct encoding *e, struct column *column)
     return QWP_OK;
 }
 
-/* Whether dimensions and elements fill `len` bytes exactly. */
-static bool array_is_whole(const unsigned char *array, size_t len)
+size_t qwp_array_bytes(const unsigned char *at, size_t room)
 {
-    if (len == 0) {
-        return false;
+    if (room == 0) {
+        return 0;
     }
-    const uint32_t dimensions = array[0];
+    const uint32_t dimensions = at[0];
     const size_t header = 1 + 4 * (size_t)dimensions;
-    if (dimensions < 1 || dimensions > QWP_ARRAY_DIMENSIONS_MAX || len < header) {
-        return false;
+    if (dimensions < 1 || dimensions > QWP_ARRAY_DIMENSIONS_MAX || room < header) {
+        return 0;
     }
-    const uint64_t room = (len - header) / 8;
+    const uint64_t elements_max = (room - header) / 8;
     uint64_t elements = 1;
     bool empty = false;
     for (uint32_t d = 0; d < dimensions; d++) {
-        const uint32_t length = qwp_load_u32(array + 1 + 4 * (size_t)d);
+        const uint32_t length = qwp_load_u32(at + 1 + 4 * (size_t)d);
         if (length > INT32_MAX) {
-            return false;
+            return 0;
         }
         empty |= length == 0;
-        /* Kept at most room + 1, so that 32 lengths cannot overflow it. */
-        elements = elements * length > room ? room + 1 : elements * length;
+        /* Kept at most one beyond, so that 32 lengths cannot overflow it. */
+        elements = elements * length > elements_max ? elements_max + 1 : elements * length;
     }
-    return len - header == (empty ? 0 : elements) * 8;
+    elements = empty ? 0 : elements;
+    return elements > elements_max ? 0 : header + elements * 8;
 }
 
 enum qwp_result qwp_encode_arrays(struct encoding *e, struct column *column)
@@ -164,7 +164,7 @@ enum qwp_result qwp_encode_arrays(struct encoding *e, struct column *column)
             }
             const struct part part = part_of(block, &places, row);
             qwp_copy_part(column->at, part.at, part.len);
-            if (!array_is_whole(column->at, part.len)) {
+            if (qwp_array_bytes(column->at, part.len) != part.len || part.len == 0) {
                 return qwp_encode_fault(e, row, column->index,
                                         "array lengths that do not fit its bytes");
             }

@@ -52,8 +52,7 @@ enum qwp_result qwp_encode_geohashes(struct encoding *e, struct column *column)
     return QWP_OK;
 }
 
-/* Encoding byte, if the message has them, and n times out of the scratch memory. */
-static unsigned char *put_times(struct encoding *e, uint32_t n, unsigned char *at)
+unsigned char *qwp_encode_put_times(struct encoding *e, uint32_t n, unsigned char *at)
 {
     const int64_t *times = e->scratch->times;
     if ((e->flags & QWP_ENCODE_GORILLA) != 0) {
@@ -81,13 +80,14 @@ enum qwp_result qwp_encode_times(struct encoding *e, struct column *column)
             done += n;
         }
     }
-    column->at = put_times(e, done, column->at);
+    column->at = qwp_encode_put_times(e, done, column->at);
     return QWP_OK;
 }
 
-/* Index of the first time below 0 or above max, n if there is none. */
-static uint32_t first_out_of_range(const int64_t *times, uint32_t n, int64_t max)
+uint32_t qwp_encode_bad_time(const int64_t *times, uint32_t n, uint8_t designated_type)
 {
+    const int64_t max =
+        designated_type == QWP_TYPE_TIMESTAMP ? QWP_DESIGNATED_US_MAX : QWP_DESIGNATED_NS_MAX;
     uint64_t signs = 0;
     for (uint32_t i = 0; i < n; i++) {
         /* Negative when the time is, or is above max; a negative time may wrap but has said so. */
@@ -119,14 +119,11 @@ enum qwp_result qwp_encode_designated(struct encoding *e, unsigned char **at)
                          (unsigned char *)(times + row));
         row += count;
     }
-    const uint32_t bad =
-        first_out_of_range(times, block->row_count,
-                           block->designated_type == QWP_TYPE_TIMESTAMP ? QWP_DESIGNATED_US_MAX
-                                                                        : QWP_DESIGNATED_NS_MAX);
+    const uint32_t bad = qwp_encode_bad_time(times, block->row_count, block->designated_type);
     if (bad != block->row_count) {
         return qwp_encode_fault(e, bad, block->column_count, "designated timestamp out of range");
     }
     **at = 0; /* never null */
-    *at = put_times(e, block->row_count, *at + 1);
+    *at = qwp_encode_put_times(e, block->row_count, *at + 1);
     return QWP_OK;
 }

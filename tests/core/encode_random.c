@@ -515,8 +515,7 @@ struct rows {
     uint32_t count;
 };
 
-/* Cell of a row of the block; NULL if its run has no such column. */
-static const struct fixture_cell *cell_at(const struct fixture *f, uint32_t row, uint32_t column)
+const struct fixture_cell *fixture_cell_at(const struct fixture *f, uint32_t row, uint32_t column)
 {
     const struct fixture_run *run = f->runs;
     while (row >= run->row_count) {
@@ -539,7 +538,7 @@ static uint8_t expected_type(const struct fixture *f, uint32_t column, struct ro
         return type;
     }
     for (uint32_t row = rows.first; row < rows.first + rows.count; row++) {
-        const struct fixture_cell *cell = cell_at(f, row, column);
+        const struct fixture_cell *cell = fixture_cell_at(f, row, column);
         if (cell != NULL && !cell->is_null) {
             const uint32_t least = least_width(type, cell->fixed);
             width = least > width ? least : width;
@@ -560,7 +559,7 @@ static void check_column(const struct fixture *f, const struct qwp_decoder *deco
     qwp_cursor_init(&cursor, decoder, column);
     for (uint32_t row = rows.first; row < rows.first + rows.count; row++) {
         ck_assert(qwp_cursor_next(&cursor, &value));
-        const struct fixture_cell *cell = cell_at(f, row, index);
+        const struct fixture_cell *cell = fixture_cell_at(f, row, index);
         ck_assert_int_eq(value.null, cell == NULL || cell->is_null);
         nulls += value.null;
         if (!value.null) {

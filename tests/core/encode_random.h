@@ -16,6 +16,9 @@ uint32_t random_below(uint64_t *state, uint32_t n);
  */
 void random_fixture(struct fixture *f, uint64_t *state);
 
+/* Cell of a row of the block; NULL if its run has no such column. */
+const struct fixture_cell *fixture_cell_at(const struct fixture *f, uint32_t row, uint32_t column);
+
 /* A decoder whose dictionary holds RANDOM_SYMBOLS symbols. */
 void random_decoder_init(struct qwp_decoder *decoder);
 /* Frames what is in f->dst as a message and decodes it; returns its bytes, to be freed when done.

@@ -5,6 +5,8 @@ import base64
 import decimal
 import uuid
 
+from qwp_chunks import Chunk
+
 T0_US = 1700000000000000
 
 BASE32 = "0123456789bcdefghjkmnpqrstuvwxyz"
@@ -91,10 +93,14 @@ def time_of(row, unit):
     return (T0_US + row * 17) * (1000 if unit == "ns" else 1) + (row if unit == "ns" else 0)
 
 
-def write(producer, prefix, unit="ns", kinds=KINDS):
-    """Writes all tables; `unit`: "ns", "us" or None (the server's time)."""
+def write(producer, prefix, unit="ns", kinds=KINDS, chunks=False):
+    """Writes all tables, row by row or as chunks; `unit`: "ns", "us" or None (the server's time)."""
     for name, rows in tables(prefix, kinds):
         table = producer.table(name, columns(kinds))
+        if chunks:
+            Chunk(table, [given for given, _ in rows], ahead=3).write(
+                unit, [time_of(r, unit) for r in range(len(rows))])
+            continue
         for r, (given, _) in enumerate(rows):
             table.row(given, None if unit is None else (unit, time_of(r, unit)))
     producer.wait_acked()

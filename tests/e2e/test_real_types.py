@@ -57,9 +57,10 @@ if __name__ == "__main__":
         with Stack(options.build, conf_text=conf) as stack:
             producer = Producer(library, stack.rings)
             for unit in ("ns", "us", None):
-                prefix = "types_%s_%s_%d_" % (scheme, unit, time.time_ns())
-                all_types.write(producer, prefix, unit, KINDS)
-                check(prefix, unit)
+                for chunks in (False, True):
+                    prefix = "types_%s_%s_%d_" % (scheme, unit, time.time_ns())
+                    all_types.write(producer, prefix, unit, KINDS, chunks)
+                    check(prefix, unit)
             producer.close()
             assert stack.stop_sidecar() == 0
         print(scheme, "equal")

@@ -1,0 +1,444 @@
+#include "core/wire/qwp_encode_chunk.h"
+
+#include <string.h>
+
+#include "core/qwp_assert.h"
+#include "core/wire/qwp_encode_internal.h"
+#include "core/wire/qwp_gather.h"
+#include "core/wire/qwp_narrow.h"
+#include "core/wire/qwp_varint.h"
+
+enum {
+    COPY_VALUES = 256
+}; /* at a time, where each is judged: they stay in the first-level cache */
+
+/* A block of the chunk's rows: all of them, the first one, or all but the first. */
+struct range {
+    struct encoding e; /* its block: names, types and counts, no runs */
+    struct qwp_block block;
+    const struct qwp_chunk *chunk;
+    uint32_t first_row; /* 0 or 1 */
+};
+
+/* A copy that is not read again from where it came. */
+static void copy_once(void *dst, const unsigned char *src, size_t len)
+{
+    memcpy(dst, src, len);
+    __asm__ volatile("" : : "r"(dst) : "memory");
+}
+
+/* n bits from bit `shift` (0..7) of src on, with zeros up to a whole byte. */
+static void copy_bits(unsigned char *dst, const unsigned char *src, uint32_t shift, uint32_t n)
+{
+    const uint32_t bytes = (n + 7) / 8;
+    if (shift == 0) {
+        memcpy(dst, src, bytes);
+    } else {
+        for (uint32_t i = 0; i < bytes; i++) {
+            const uint32_t next = (i + 1) * 8 < n + shift ? src[i + 1] : 0u;
+            dst[i] = (unsigned char)(src[i] >> shift | next << (8 - shift));
+        }
+    }
+    if (n % 8 != 0) {
+        dst[bytes - 1] &= (unsigned char)((1u << n % 8) - 1);
+    }
+}
+
+static const struct qwp_chunk_part *part_of(const struct range *range, const struct column *column)
+{
+    return &range->chunk->parts[column->index];
+}
+
+/* Values of the column that stand before the range. */
+static uint32_t values_ahead(const struct range *range, const struct column *column)
+{
+    return range->first_row - (range->first_row && range->e.scratch->first_null[column->index]);
+}
+
+static enum qwp_result fault(struct range *range, const struct column *column, const char *what)
+{
+    return qwp_encode_fault(&range->e, range->first_row, column->index, what);
+}
+
+/* Null flag and bitmap, of which only the copy counts. */
+static enum qwp_result put_nulls(struct range *range, struct column *column)
+{
+    const struct qwp_chunk_part *part = part_of(range, column);
+    const uint32_t rows = range->block.row_count;
+    const bool is_first = rows < range->chunk->row_count && range->first_row == 0;
+    column->start = column->at;
+    column->value_count = rows;
+    *column->at++ = 0;
+    if (part->bitmap == NULL) {
+        return QWP_OK;
+    }
+    uint32_t expected = range->chunk->row_count - part->value_count;
+    if (is_first) {
+        *column->at = range->e.scratch->first_null[column->index];
+        expected = *column->at;
+    } else {
+        copy_bits(column->at, part->bitmap, range->first_row, rows);
+        expected -= range->first_row && range->e.scratch->first_null[column->index];
+    }
+    const uint32_t nulls = qwp_encode_count_bits(column->at, rows);
+    if (nulls != expected) {
+        return fault(range, column, "a bitmap with another number of nulls than announced");
+    }
+    if (nulls > 0) {
+        *column->start = 1;
+        column->value_count -= nulls;
+        column->at += (rows + 7) / 8;
+    }
+    return QWP_OK;
+}
+
+/* --- one column's values --- */
+
+static enum qwp_result put_symbols(struct range *range, struct column *column)
+{
+    const struct qwp_chunk *chunk = range->chunk;
+    const struct qwp_chunk_part *part = part_of(range, column);
+    const uint32_t ahead = values_ahead(range, column);
+    unsigned char *at = column->at;
+    uint32_t indexes[COPY_VALUES];
+    for (uint32_t i = 0; i < column->value_count; i += COPY_VALUES) {
+        const uint32_t left = column->value_count - i;
+        const uint32_t n = left < COPY_VALUES ? left : COPY_VALUES;
+        if (part->codes != NULL) {
+            for (uint32_t k = 0; k < n; k++) {
+                const uint32_t code = part->codes[ahead + i + k];
+                qwp_store_u32(at, code);
+                at += code >> 24;
+            }
+            continue;
+        }
+        copy_once(indexes, part->values + 4 * (size_t)(ahead + i), 4 * (size_t)n);
+        for (uint32_t k = 0; k < n; k++) {
+            if (indexes[k] >= chunk->symbol_count) {
+                return fault(range, column, "a symbol that was not defined");
+            }
+            const uint32_t code = chunk->symbol_codes[indexes[k]];
+            qwp_store_u32(at, code);
+            at += code >> 24;
+        }
+    }
+    column->at = at;
+    return QWP_OK;
+}
+
+/* Stores what fits in the column's present width and makes it wider when something does not. */
+static void put_narrow(struct range *range, struct column *column)
+{
+    const uint8_t type = column->def->type;
+    const uint32_t full = qwp_type_field_bytes(type);
+    const unsigned char *values =
+        part_of(range, column)->values + (size_t)values_ahead(range, column) * full;
+    uint64_t slice[COPY_VALUES];
+    column->width = qwp_encode_narrowest(type);
+    column->values = column->at;
+    for (uint32_t i = 0; i < column->value_count; i += COPY_VALUES) {
+        const uint32_t left = column->value_count - i;
+        const uint32_t n = left < COPY_VALUES ? left : COPY_VALUES;
+        copy_once(slice, values + (size_t)i * full, (size_t)n * full);
+        while (column->width < full &&
+               !qwp_narrow((unsigned char *)slice, n, type, column->width, column->at)) {
+            qwp_encode_widen(column);
+        }
+        if (column->width == full) {
+            memcpy(column->at, slice, (size_t)n * full);
+        }
+        column->at += (size_t)n * column->width;
+    }
+    range->e.start[range->e.scratch->type_offs[column->index]] = qwp_encode_narrow_type(column);
+}
+
+static void put_fixed(struct range *range, struct column *column, uint32_t width)
+{
+    if (qwp_encode_is_decimal(column->def->type)) {
+        *column->at++ = column->def->parameter;
+    }
+    const size_t bytes = (size_t)column->value_count * width;
+    memcpy(column->at, part_of(range, column)->values + (size_t)values_ahead(range, column) * width,
+           bytes);
+    column->at += bytes;
+}
+
+static void put_booleans(struct range *range, struct column *column)
+{
+    copy_bits(column->at, part_of(range, column)->values, values_ahead(range, column),
+              column->value_count);
+    column->at += (column->value_count + 7) / 8;
+}
+
+static enum qwp_result put_geohashes(struct range *range, struct column *column)
+{
+    const uint32_t bits = column->def->parameter;
+    const uint32_t width = (bits + 7) / 8;
+    const unsigned char *values =
+        part_of(range, column)->values + 8 * (size_t)values_ahead(range, column);
+    column->at = qwp_varint_put(column->at, bits);
+    uint64_t beyond = 0;
+    for (uint32_t i = 0; i < column->value_count; i++) {
+        uint64_t value;
+        copy_once(&value, values + 8 * (size_t)i, sizeof value);
+        beyond |= value >> bits;
+        qwp_store_u64(column->at, value);
+        column->at += width;
+    }
+    return beyond == 0 ? QWP_OK : fault(range, column, "geohash bits beyond its precision");
+}
+
+static const int64_t *copy_times(struct range *range, const struct column *column)
+{
+    copy_once(range->e.scratch->times,
+              part_of(range, column)->values + 8 * (size_t)values_ahead(range, column),
+              8 * (size_t)column->value_count);
+    return range->e.scratch->times;
+}
+
+static enum qwp_result put_texts(struct range *range, struct column *column)
+{
+    const struct qwp_chunk_part *part = part_of(range, column);
+    const uint32_t ahead = values_ahead(range, column);
+    const uint32_t count = column->value_count;
+    const uint32_t len_max = part->values_bytes - 4 * (part->value_count + 1);
+    unsigned char *offsets = column->at;
+    unsigned char *texts = offsets + 4 * ((size_t)count + 1);
+    copy_once(offsets, part->values + 4 * (size_t)ahead, 4 * ((size_t)count + 1));
+    const uint32_t base = qwp_load_u32(offsets);
+    /* What stands ahead was bounded by the same sum. */
+    uint32_t bad = base != (ahead == 0 ? 0 : range->e.scratch->first_bytes[column->index]);
+    uint32_t last = base;
+    for (uint32_t i = 0; i <= count; i++) {
+        const uint32_t offset = qwp_load_u32(offsets + 4 * (size_t)i);
+        bad |= offset < last;
+        last = offset;
+        qwp_store_u32(offsets + 4 * (size_t)i, offset - base);
+    }
+    if (bad != 0 || last > len_max) {
+        return fault(range, column, "text offsets that fall or pass the text's end");
+    }
+    const uint32_t len = last - base;
+    copy_once(texts, part->values + 4 * ((size_t)part->value_count + 1) + base, len);
+    if (column->def->type == QWP_TYPE_VARCHAR && !qwp_encode_is_ascii(texts, len) &&
+        qwp_encode_bad_text(offsets, texts, 0, count) != count) {
+        return fault(range, column, "invalid UTF-8");
+    }
+    range->e.scratch->first_bytes[column->index] = len;
+    column->at = texts + len;
+    return QWP_OK;
+}
+
+static enum qwp_result put_arrays(struct range *range, struct column *column)
+{
+    const struct qwp_chunk_part *part = part_of(range, column);
+    const uint32_t ahead =
+        values_ahead(range, column) == 0 ? 0 : range->e.scratch->first_bytes[column->index];
+    const size_t room = part->values_bytes - ahead;
+    unsigned char *const first = column->at;
+    copy_once(first, part->values + ahead, room);
+    for (uint32_t i = 0; i < column->value_count; i++) {
+        const size_t bytes = qwp_array_bytes(column->at, room - (size_t)(column->at - first));
+        if (bytes == 0) {
+            return fault(range, column, "array lengths that do not fit its bytes");
+        }
+        column->at += bytes;
+    }
+    range->e.scratch->first_bytes[column->index] = (uint32_t)(column->at - first);
+    return QWP_OK;
+}
+
+static enum qwp_result put_column(struct range *range, uint32_t index, unsigned char **at)
+{
+    struct column column = {.def = &range->chunk->columns[index], .index = index, .at = *at};
+    enum qwp_result result = put_nulls(range, &column);
+    if (result != QWP_OK) {
+        return result;
+    }
+    const uint8_t type = column.def->type;
+    switch (type) {
+    case QWP_TYPE_BOOLEAN:
+        put_booleans(range, &column);
+        break;
+    case QWP_TYPE_SYMBOL:
+        result = put_symbols(range, &column);
+        break;
+    case QWP_TYPE_GEOHASH:
+        result = put_geohashes(range, &column);
+        break;
+    case QWP_TYPE_TIMESTAMP:
+    case QWP_TYPE_TIMESTAMP_NANOS:
+        (void)copy_times(range, &column);
+        column.at = qwp_encode_put_times(&range->e, column.value_count, column.at);
+        break;
+    case QWP_TYPE_VARCHAR:
+    case QWP_TYPE_BINARY:
+        result = put_texts(range, &column);
+        break;
+    case QWP_TYPE_DOUBLE_ARRAY:
+    case QWP_TYPE_LONG_ARRAY:
+        result = put_arrays(range, &column);
+        break;
+    default:
+        if (qwp_encode_may_narrow(&range->e, type)) {
+            put_narrow(range, &column);
+        } else {
+            put_fixed(range, &column, qwp_encode_plain_width(type));
+        }
+        break;
+    }
+    *at = column.at;
+    return result;
+}
+
+static enum qwp_result put_designated(struct range *range, unsigned char **at)
+{
+    const uint32_t rows = range->block.row_count;
+    const struct column column = {.index = range->chunk->column_count, .value_count = rows};
+    const int64_t *times = copy_times(range, &column);
+    if (qwp_encode_bad_time(times, rows, range->chunk->designated_type) != rows) {
+        return fault(range, &column, "designated timestamp out of range");
+    }
+    **at = 0; /* never null */
+    *at = qwp_encode_put_times(&range->e, rows, *at + 1);
+    return QWP_OK;
+}
+
+/* --- blocks --- */
+
+static enum qwp_result put_range(struct qwp_encoder *encoder, const struct qwp_chunk *chunk,
+                                 unsigned flags, uint32_t first_row, uint32_t row_count,
+                                 struct qwp_encode_fault *fault, unsigned char **at)
+{
+    struct range range = {
+        .e = {.scratch = encoder, .flags = flags, .fault = fault, .start = *at},
+        .block = {.table = chunk->table,
+                  .columns = chunk->columns,
+                  .column_count = chunk->column_count,
+                  .designated_type = chunk->designated_type,
+                  .row_count = row_count},
+        .chunk = chunk,
+        .first_row = first_row,
+    };
+    range.e.block = &range.block;
+    *at = qwp_encode_header(&range.e, *at);
+    enum qwp_result result = QWP_OK;
+    for (uint32_t c = 0; c < chunk->column_count && result == QWP_OK; c++) {
+        result = put_column(&range, c, at);
+    }
+    if (result == QWP_OK && chunk->designated_type != QWP_TYPE_NONE) {
+        result = put_designated(&range, at);
+    }
+    return result;
+}
+
+/* Bytes a row saves if it goes on as in a few samples. */
+static size_t guess_saving(const struct qwp_chunk *chunk, const struct encoding *e)
+{
+    size_t saving = 0;
+    for (uint32_t c = 0; c < chunk->column_count; c++) {
+        const uint8_t type = chunk->columns[c].type;
+        const uint32_t count = chunk->parts[c].value_count;
+        if (!qwp_encode_may_narrow(e, type)) {
+            continue;
+        }
+        const uint32_t full = qwp_type_field_bytes(type);
+        const uint32_t step = count / QWP_ENCODE_SAMPLE_ROWS + 1;
+        uint32_t widest = qwp_encode_narrowest(type);
+        for (uint32_t i = 0; i < count; i += step) {
+            const uint32_t width =
+                qwp_encode_width_of(type, chunk->parts[c].values + (size_t)i * full);
+            widest = width > widest ? width : widest;
+        }
+        saving += full - widest;
+    }
+    return saving;
+}
+
+/* The first row goes ahead with declared types when the others go in narrow ones. */
+static bool compact_pays(const struct qwp_chunk *chunk, unsigned flags)
+{
+    const struct encoding e = {.flags = flags};
+    size_t header_len = chunk->table.len + 4;
+    for (uint32_t c = 0; c < chunk->column_count; c++) {
+        header_len += chunk->columns[c].name.len + 2;
+    }
+    return (flags & QWP_ENCODE_COMPACT) != 0 &&
+           qwp_encode_saving_pays(guess_saving(chunk, &e), chunk->row_count, header_len,
+                                  chunk->column_count);
+}
+
+enum qwp_result qwp_chunk_encode(struct qwp_encoder *encoder, const struct qwp_chunk *chunk,
+                                 unsigned flags, unsigned char *dst, struct qwp_encoded *done)
+{
+    QWP_ASSERT(chunk->row_count > 0 && chunk->row_count <= QWP_CHUNK_ROWS_MAX);
+    const unsigned wide = flags & ~(unsigned)QWP_ENCODE_COMPACT;
+    const bool compact = compact_pays(chunk, flags);
+    unsigned char *at = dst;
+    enum qwp_result result = QWP_OK;
+    if (compact) {
+        for (uint32_t c = 0; c < chunk->column_count; c++) {
+            const struct qwp_chunk_part *part = &chunk->parts[c];
+            encoder->first_null[c] =
+                part->bitmap != NULL && (part->value_count == 0 || (part->bitmap[0] & 1) != 0);
+        }
+        encoder->first_null[chunk->column_count] = false; /* the designated timestamp */
+        result = put_range(encoder, chunk, wide, 0, 1, &done->fault, &at);
+    }
+    if (result == QWP_OK) {
+        result = put_range(encoder, chunk, compact ? flags : wide, compact,
+                           chunk->row_count - compact, &done->fault, &at);
+    }
+    done->len = (size_t)(at - dst);
+    done->table_count = compact ? 2 : 1;
+    return result;
+}
+
+/* --- bounds --- */
+
+uint64_t qwp_chunk_values_bytes(uint8_t type, bool is_text, uint32_t value_count)
+{
+    switch (type) {
+    case QWP_TYPE_BOOLEAN:
+        return (value_count + UINT64_C(7)) / 8;
+    case QWP_TYPE_SYMBOL:
+        return is_text ? 4 * (value_count + UINT64_C(1)) : 4 * (uint64_t)value_count;
+    case QWP_TYPE_VARCHAR:
+    case QWP_TYPE_BINARY:
+        return 4 * (value_count + UINT64_C(1));
+    case QWP_TYPE_DOUBLE_ARRAY:
+    case QWP_TYPE_LONG_ARRAY:
+        return 0;
+    default:
+        return (uint64_t)qwp_type_field_bytes(type) * value_count;
+    }
+}
+
+size_t qwp_chunk_bound(const struct qwp_chunk *chunk, size_t header_bound)
+{
+    const size_t bitmap_bytes = (chunk->row_count + 7u) / 8 + 1;
+    /* Two blocks: the second text offset of each column lies in the second header's bound. */
+    size_t bound =
+        2 * header_bound +
+        (chunk->designated_type == QWP_TYPE_NONE ? 0 : sizeof(int64_t) * (size_t)chunk->row_count);
+    for (uint32_t c = 0; c < chunk->column_count; c++) {
+        const struct qwp_block_column *column = &chunk->columns[c];
+        const struct qwp_chunk_part *part = &chunk->parts[c];
+        bound += bitmap_bytes;
+        switch (column->type) {
+        case QWP_TYPE_VARCHAR:
+        case QWP_TYPE_BINARY:
+        case QWP_TYPE_DOUBLE_ARRAY:
+        case QWP_TYPE_LONG_ARRAY:
+            bound += part->values_bytes;
+            break;
+        case QWP_TYPE_BOOLEAN:
+            bound += bitmap_bytes;
+            break;
+        default:
+            bound += (size_t)part->value_count * qwp_value_bound(column->type, column->parameter);
+            break;
+        }
+    }
+    return bound;
+}
