@@ -208,6 +208,8 @@ def throughput_cases(smoke):
             cases.append(("%s %d x hot" % (scheme, producers), scheme == "wss", producers, []))
         cases.append((scheme + " 1 x hot, units of 100", scheme == "wss", 1, ["--unit", "100"]))
         cases.append((scheme + " 1 x builder", scheme == "wss", 1, ["--way", "builder"]))
+        cases.append((scheme + " 1 x chunks of 10000", scheme == "wss", 1,
+                      ["--way", "chunk", "--unit", "10000", "--ring-bytes", str(8 << 20)]))
     return cases[:2] + cases[6:8] if smoke else cases
 
 

@@ -1,10 +1,11 @@
 /* A producer for bench_e2e.py: trade rows (6 columns) through the public library.
  *
- *   load_producer --rings DIR --name NAME [--rows N] [--rate N] [--unit N] [--way hot|builder]
- *                 [--ring-bytes N] [--wait-acked]
+ *   load_producer --rings DIR --name NAME [--rows N] [--rate N] [--unit N]
+ *                 [--way hot|builder|chunk] [--ring-bytes N] [--wait-acked]
  *
  * Column `id` holds the monotonic clock of the moment before the row was published when there is a
- * --rate or --wait-acked, else a number. --unit N: so many rows are published together. --rate N:
+ * --rate or --wait-acked, else a number. --unit N: so many rows are published together,
+ * as a unit or, --way chunk, out of arrays that were filled beforehand. --rate N:
  * rows a second, evenly, by sleeping to absolute times. --wait-acked: each unit waits for the one
  * before to be acknowledged; prints how long that took.
  *
@@ -24,13 +25,16 @@
 #include "core/qwp_histogram.h"
 
 enum { SYMBOLS = 100, COLUMNS = 6, WAIT_S = 300, BATCH_NS = 100000 };
+
+enum way { WAY_HOT, WAY_BUILDER, WAY_CHUNK };
 #define T0 INT64_C(1700000000000000000)
 
 struct options {
     const char *rings;
     const char *name;
     uint64_t rows, rate, unit, ring_bytes;
-    bool builder, wait_acked;
+    enum way way;
+    bool wait_acked;
 };
 
 struct load {
@@ -43,6 +47,11 @@ struct load {
     uint32_t at_off;
     bool stamped;
     struct qwp_histogram acked;
+    /* --way chunk: `unit` rows, written again and again */
+    uint32_t *symbols, *sides;
+    double *prices;
+    int64_t *ids, *times;
+    uint8_t *makers;
 };
 
 static void die(const char *what, const struct qwp_error *err)
@@ -84,6 +93,50 @@ static void open_load(struct load *load)
     load->stamped = load->options.rate > 0 || load->options.wait_acked;
 }
 
+static void *array(const struct load *load, size_t width)
+{
+    void *values = calloc(load->options.unit, width);
+    if (values == NULL) {
+        die("no memory for a column", NULL);
+    }
+    return values;
+}
+
+static void fill_arrays(struct load *load)
+{
+    load->symbols = array(load, sizeof *load->symbols);
+    load->sides = array(load, sizeof *load->sides);
+    load->prices = array(load, sizeof *load->prices);
+    load->ids = array(load, sizeof *load->ids);
+    load->times = array(load, sizeof *load->times);
+    load->makers = array(load, 1);
+    for (uint64_t i = 0; i < load->options.unit; i++) {
+        load->symbols[i] = (uint32_t)(i % SYMBOLS);
+        load->sides[i] = (uint32_t)(i & 1);
+        load->prices[i] = (double)i;
+        load->ids[i] = (int64_t)i;
+        load->times[i] = T0 + (int64_t)i;
+        load->makers[i / 8] |= (uint8_t)((i & 1) << i % 8);
+    }
+}
+
+static void write_chunk(struct load *load, uint64_t count)
+{
+    const struct qwp_chunk_column columns[COLUMNS] = {
+        {.values = load->symbols, .handles = load->handles, .handle_count = SYMBOLS},
+        {.values = load->sides, .handles = load->handles, .handle_count = SYMBOLS},
+        {.values = load->prices},
+        {.values = load->prices},
+        {.values = load->ids},
+        {.values = load->makers},
+    };
+    struct qwp_error err;
+    if (qwp_chunk_write(load->producer, load->layout, columns, load->times, 0, count, NULL, &err) !=
+        QWP_OK) {
+        die("chunk", &err);
+    }
+}
+
 static inline void hot_row(struct load *load, uint64_t n, uint32_t symbol)
 {
     void *row;
@@ -122,6 +175,10 @@ static inline void builder_row(struct load *load, uint64_t n, uint32_t symbol)
 /* Rows first .. first + count, as units. */
 static void publish(struct load *load, uint64_t first, uint64_t count)
 {
+    if (load->options.way == WAY_CHUNK) {
+        write_chunk(load, count);
+        return;
+    }
     struct qwp_error err;
     const bool in_units = load->options.unit > 1;
     uint32_t symbol = (uint32_t)(first % SYMBOLS);
@@ -129,7 +186,7 @@ static void publish(struct load *load, uint64_t first, uint64_t count)
         die("unit", &err);
     }
     for (uint64_t n = first; n < first + count; n++) {
-        if (load->options.builder) {
+        if (load->options.way == WAY_BUILDER) {
             builder_row(load, n, symbol);
         } else {
             hot_row(load, n, symbol);
@@ -215,7 +272,9 @@ static void parse(struct options *o, int argc, char **argv)
             o->ring_bytes = strtoull(optarg, NULL, 10);
             break;
         case 'w':
-            o->builder = strcmp(optarg, "builder") == 0;
+            o->way = strcmp(optarg, "builder") == 0 ? WAY_BUILDER
+                     : strcmp(optarg, "chunk") == 0 ? WAY_CHUNK
+                                                    : WAY_HOT;
             break;
         case 'a':
             o->wait_acked = true;
@@ -236,6 +295,9 @@ int main(int argc, char **argv)
     parse(&load.options, argc, argv);
     prctl(PR_SET_TIMERSLACK, 1);
     open_load(&load);
+    if (load.options.way == WAY_CHUNK) {
+        fill_arrays(&load);
+    }
     puts("ready");
     fflush(stdout);
     if (getchar() == EOF) {
