@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include "core/qwp_assert.h"
+#include "transport/qwp_send_buffer.h"
 #include "transport/qwp_session_internal.h"
 
 enum {
@@ -28,6 +29,7 @@ static void tune_socket(const struct qwp_session *s)
 {
     set_option(s->fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(s->fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    qwp_send_buffer_grow(s->fd);
 }
 
 static int max_int(int a, int b)
