@@ -69,6 +69,7 @@ struct qwp_control_producer {
     char name[QWP_RING_NAME_BYTES];
     char file_name[128];
     char reason[QWP_RING_REASON_BYTES];
+    _Atomic uint64_t bytes_taken; /* out of the ring, over its life; since minor version 2 */
 };
 
 /* One per table with rows, for `status`; those beyond the bound are not shown. Entries are never

@@ -15,6 +15,7 @@
 #include "ipc/qwp_shared_text.h"
 #include "sidecar/qwp_duty.h"
 #include "sidecar/qwp_guard.h"
+#include "sidecar/qwp_observe.h"
 #include "sidecar/qwp_orphans.h"
 
 enum {
@@ -44,6 +45,7 @@ struct daemon {
     struct qwp_notices notices;         /* sender to intake */
     char rejected_dir[PATH_BYTES + 16]; /* where refused rows go */
     struct qwp_orphans orphans;
+    struct qwp_observe *observe; /* NULL: nobody may ask */
     struct qwp_ending ending;
 };
 
@@ -272,6 +274,33 @@ static enum qwp_result loops_start(struct daemon *d, struct qwp_error *err)
     return qwp_loop_open(&d->sender_loop, &loop, err);
 }
 
+/* An address that was asked for must be had; the usual one may belong to another sidecar. */
+static enum qwp_result observe_start(struct daemon *d, struct qwp_error *err)
+{
+    const char *given = d->options->metrics;
+    if (given != NULL && strcmp(given, "off") == 0) {
+        return QWP_OK;
+    }
+    const struct qwp_observe_options options = {
+        .address = given != NULL ? given : QWP_OBSERVE_ADDRESS,
+        .control = &d->control,
+        .orphans = &d->orphans,
+        .loop = d->loop,
+    };
+    const enum qwp_result result = qwp_observe_start(&d->observe, &options, err);
+    if (result == QWP_OK) {
+        qwp_log(QWP_LOG_INFO, "metrics and health over HTTP", "address=%s port=%u", options.address,
+                qwp_observe_port(d->observe));
+    } else if (given == NULL) {
+        qwp_log(QWP_LOG_WARN, "no metrics: choose another address with --metrics, or off",
+                "reason=\"%s\"", err->text);
+        return QWP_OK;
+    } else {
+        qwp_error_prefix(err, "--metrics");
+    }
+    return result;
+}
+
 static enum qwp_result start(struct daemon *d, struct qwp_error *err)
 {
     enum qwp_result result = rendezvous_start(d, err);
@@ -286,6 +315,10 @@ static enum qwp_result start(struct daemon *d, struct qwp_error *err)
     }
     qwp_rendezvous_sweep(d->dir_fd);
     result = qwp_orphans_start(&d->orphans, d->conf, d->loop_kind, err);
+    if (result != QWP_OK) {
+        return result;
+    }
+    result = observe_start(d, err);
     if (result != QWP_OK) {
         return result;
     }
@@ -421,6 +454,7 @@ static void close_fd(int fd)
 
 static void stop(struct daemon *d)
 {
+    qwp_observe_stop(d->observe);
     qwp_orphans_stop(&d->orphans);
     qwp_sender_fini(&d->sender);
     qwp_intake_fini(&d->intake);

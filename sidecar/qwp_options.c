@@ -7,6 +7,7 @@
 #include "core/conf/qwp_option.h"
 #include "core/qwp_log.h"
 #include "ipc/qwp_rendezvous.h"
+#include "sidecar/qwp_observe.h"
 
 static const char *const threading_choices[] = {"shared", "dedicated", NULL};
 static const char *const loop_choices[] = {"auto", "uring", "epoll", NULL};
@@ -101,6 +102,9 @@ static const struct qwp_option run_table[] = {
     CHOICE("doorbell", doorbell, doorbell_choices, "auto",
            "how producers wake a sleeping sidecar: membarrier and futex where they work (auto), "
            "a fence in each publish (fence), or a FIFO (fifo)"),
+    OPTION("metrics", QWP_OPTION_TEXT, metrics, NULL,
+           "address for /metrics, /healthz and /readyz over HTTP, or off [" QWP_OBSERVE_ADDRESS "]",
+           .value_name = "HOST:PORT"),
     ROW_LOG_LEVEL("info"),
     ROW_LOG_FORMAT,
     ROW_HELP,

@@ -60,6 +60,7 @@ struct qwp_options {
     uint64_t producers_max;
     uint64_t ring_bytes_max;
     uint64_t rejected_bytes_max; /* 0: a quarter of sf_max_total_bytes */
+    const char *metrics;         /* "off", or where to listen; NULL: not given */
 
     /* rejected */
     uint8_t action;       /* enum qwp_rejected_action; a word that is no option */

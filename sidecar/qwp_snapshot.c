@@ -24,6 +24,14 @@ static void copy_text(char *to, size_t to_bytes, const char *from, size_t from_b
     qwp_text_clean(to);
 }
 
+static void copy_latency(struct qwp_snapshot_latency *to, const struct qwp_control_latency *from)
+{
+    for (size_t i = 0; i < QWP_CONTROL_LATENCY_BUCKETS; i++) {
+        to->buckets[i] = LOAD(from->buckets[i]);
+    }
+    to->sum_ns = LOAD(from->sum_ns);
+}
+
 static void copy_header(struct qwp_snapshot *to, const struct qwp_control_header *from)
 {
     to->gen = LOAD(from->gen);
@@ -41,6 +49,17 @@ static void copy_header(struct qwp_snapshot *to, const struct qwp_control_header
     copy_text(to->last_error, sizeof to->last_error, from->last_error, sizeof from->last_error);
     to->store_state = LOAD(from->store_state);
     to->keeper_failing = LOAD(from->keeper_failing) != 0;
+    to->credentials_refused = LOAD(from->credentials_refused) != 0;
+    to->progress_ns = LOAD(from->progress_ns);
+    to->oldest_ns = LOAD(from->oldest_ns);
+    to->beat_ns = LOAD(from->beat_ns);
+    to->error_us = LOAD(from->error_us);
+    for (size_t i = 0; i < QWP_CONTROL_ANSWERS; i++) {
+        to->answers[i] = LOAD(from->answers[i]);
+    }
+    copy_latency(&to->seen_to_stored, &from->seen_to_stored);
+    copy_latency(&to->stored_to_acked, &from->stored_to_acked);
+    copy_latency(&to->seen_to_acked, &from->seen_to_acked);
     copy_text(to->store_error, sizeof to->store_error, from->store_error, sizeof from->store_error);
     copy_text(to->keeper_error, sizeof to->keeper_error, from->keeper_error,
               sizeof from->keeper_error);
@@ -169,6 +188,19 @@ static void count_ring(void *owner, const char *file_name)
     (*(uint64_t *)owner)++;
 }
 
+static enum qwp_result copy(struct qwp_snapshot *snapshot, const struct qwp_control *control,
+                            struct qwp_error *err)
+{
+    snapshot->has_control = true;
+    copy_header(snapshot, control->header);
+    copy_troubles(snapshot, control);
+    enum qwp_result result = copy_producers(snapshot, control, err);
+    if (result == QWP_OK) {
+        result = copy_tables(snapshot, control, err);
+    }
+    return result;
+}
+
 static enum qwp_result look(struct qwp_snapshot *snapshot, int dir_fd, struct qwp_error *err)
 {
     struct qwp_control control = {0};
@@ -183,14 +215,8 @@ static enum qwp_result look(struct qwp_snapshot *snapshot, int dir_fd, struct qw
     if (result != QWP_OK) {
         return result;
     }
-    snapshot->has_control = true;
     snapshot->is_live = qwp_control_is_live(&control);
-    copy_header(snapshot, control.header);
-    copy_troubles(snapshot, &control);
-    result = copy_producers(snapshot, &control, err);
-    if (result == QWP_OK) {
-        result = copy_tables(snapshot, &control, err);
-    }
+    result = copy(snapshot, &control, err);
     qwp_control_unmap(&control);
     return result;
 }
@@ -210,6 +236,19 @@ enum qwp_result qwp_snapshot_take(struct qwp_snapshot *snapshot, const char *dir
     }
     if (result != QWP_OK) {
         qwp_error_prefix(err, "%s/%s", dir, name);
+        qwp_snapshot_fini(&taken);
+        return result;
+    }
+    *snapshot = taken;
+    return QWP_OK;
+}
+
+enum qwp_result qwp_snapshot_copy(struct qwp_snapshot *snapshot, const struct qwp_control *control,
+                                  struct qwp_error *err)
+{
+    struct qwp_snapshot taken = {.taken_ns = qwp_clock_monotonic_ns(), .is_live = true};
+    const enum qwp_result result = copy(&taken, control, err);
+    if (result != QWP_OK) {
         qwp_snapshot_fini(&taken);
         return result;
     }

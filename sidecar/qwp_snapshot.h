@@ -12,6 +12,7 @@
 
 #include "core/qwp_error.h"
 #include "ipc/qwp_control_layout.h"
+#include "ipc/qwp_rendezvous.h"
 
 /* id, field of struct qwp_control_header (and key in JSON). */
 #define QWP_SIDECAR_COUNTERS(X)                                                                    \
@@ -35,7 +36,17 @@
     X(KEEPER_FAILURES, keeper_failures)                                                            \
     X(SYNC_FAILURES, sync_failures)                                                                \
     X(SEGMENTS_SUSPECT, segments_suspect)                                                          \
-    X(FRAMES_UNSYNCED, frames_unsynced)
+    X(FRAMES_UNSYNCED, frames_unsynced)                                                            \
+    X(FRAMES_WAITING, frames_waiting)                                                              \
+    X(STORE_BYTES_MAX, store_bytes_max)                                                            \
+    X(SEGMENTS_SEALED, segments_sealed)                                                            \
+    X(SEGMENTS_SPARE, segments_spare)                                                              \
+    X(SEGMENTS_RECYCLED, segments_recycled)                                                        \
+    X(CONNECT_ATTEMPTS, connect_attempts)                                                          \
+    X(FRAMES_REPLAYED, frames_replayed)                                                            \
+    X(BYTES_RECEIVED, bytes_received)                                                              \
+    X(BYTES_IN_FLIGHT, bytes_in_flight)                                                            \
+    X(MESSAGES_IN_FLIGHT, messages_in_flight)
 
 /* The same of struct qwp_control_producer. */
 #define QWP_PRODUCER_COUNTERS(X)                                                                   \
@@ -45,6 +56,7 @@
     X(ROWS_REJECTED, rows_rejected)                                                                \
     X(ROWS_DROPPED, rows_dropped)                                                                  \
     X(BYTES_WAITING, bytes_waiting)                                                                \
+    X(BYTES_TAKEN, bytes_taken)                                                                    \
     X(RING_BYTES, ring_bytes)
 
 enum {
@@ -87,6 +99,11 @@ struct qwp_snapshot_trouble {
 };
 enum { QWP_SNAPSHOT_TROUBLES_MAX = 64 };
 
+struct qwp_snapshot_latency {
+    uint64_t buckets[QWP_CONTROL_LATENCY_BUCKETS];
+    uint64_t sum_ns;
+};
+
 struct qwp_snapshot {
     int64_t taken_ns;    /* monotonic */
     bool has_control;    /* a sidecar has run here */
@@ -99,9 +116,17 @@ struct qwp_snapshot {
     uint32_t bell_mode;   /* enum qwp_bell_mode, or anything */
     uint32_t store_state; /* enum qwp_store_state, or anything */
     bool keeper_failing;
-    int64_t started_us; /* wall time */
+    bool credentials_refused;
+    /* Monotonic, of the sidecar's host; 0: never, or none. */
+    int64_t progress_ns; /* last acknowledgement */
+    int64_t oldest_ns;   /* the oldest frame that waits was stored */
+    int64_t beat_ns;     /* last duty cycle */
+    int64_t started_us;  /* wall time */
     int64_t connected_us;
+    int64_t error_us;
     uint64_t counters[QWP_SIDECAR_COUNTER_COUNT];
+    uint64_t answers[QWP_CONTROL_ANSWERS];
+    struct qwp_snapshot_latency seen_to_stored, stored_to_acked, seen_to_acked;
     char version[32];
     char endpoint[QWP_CONTROL_TEXT_BYTES];
     char last_error[QWP_CONTROL_TEXT_BYTES];
@@ -123,6 +148,10 @@ struct qwp_snapshot {
  * is not understood; QWP_IO: no permission, for one. Fini what is no longer needed. */
 QWP_MUST_USE enum qwp_result qwp_snapshot_take(struct qwp_snapshot *snapshot, const char *dir,
                                                const char *name, struct qwp_error *err);
+/* The same of a control file that is mapped already; ring_count stays 0. No system call. */
+QWP_MUST_USE enum qwp_result qwp_snapshot_copy(struct qwp_snapshot *snapshot,
+                                               const struct qwp_control *control,
+                                               struct qwp_error *err);
 /* A zeroed one is fine. */
 void qwp_snapshot_fini(struct qwp_snapshot *snapshot);
 

@@ -269,6 +269,7 @@ void qwp_source_report(struct qwp_source *source)
     struct qwp_ring_header *header = source->rx.header;
     store_u64(&slot->rows_published, load_u64(&header->rows_published));
     store_u64(&slot->rows_stored, source->rx.rows_stored);
+    store_u64(&slot->bytes_taken, source->rx.head_pos);
     store_u64(&slot->rows_acked, source->rx.rows_acked);
     store_u64(&slot->rows_rejected, source->rx.rows_rejected);
     store_u64(&slot->rows_dropped, load_u64(&header->rows_dropped));

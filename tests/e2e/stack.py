@@ -116,8 +116,9 @@ class Stack:
                                                  self.conf, extra)
 
     def sidecar_command(self):
+        metrics = [] if "--metrics" in self.sidecar_arguments else ["--metrics", "off"]
         return [os.path.join(self.bin, "qwp-sidecar"), "run", "--conf", self.connect_string(),
-                "--rings", self.rings, *self.sidecar_arguments]
+                "--rings", self.rings, *metrics, *self.sidecar_arguments]
 
     def start_sidecar(self):
         self.sidecar = self.start(self.sidecar_command(), stderr=self.log)

@@ -8,7 +8,8 @@ PRODUCERS, SECONDS = 8, 10
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    with Stack(options.build) as stack:
+    # With metrics that nobody asks for.
+    with Stack(options.build, sidecar=["--metrics", "127.0.0.1:0"]) as stack:
         producers = [stack.producer("--name", "p%d" % i, "--rows", 10, "--hold")
                      for i in range(PRODUCERS)]
         for process in producers:
