@@ -378,6 +378,14 @@ static void disconnect(struct daemon *d)
     }
 }
 
+static void ready(void *owner)
+{
+    struct daemon *d = owner;
+    qwp_log(QWP_LOG_INFO, "ready", "version=" QWP_VERSION " rings=%s instance=%s loop=%s pid=%d",
+            d->options->rings_dir, d->options->name,
+            d->loop_kind == QWP_LOOP_URING ? "uring" : "epoll", (int)getpid());
+}
+
 static enum qwp_result run(struct daemon *d, struct qwp_error *err)
 {
     const bool dedicated = d->sender_loop != d->loop;
@@ -393,6 +401,8 @@ static enum qwp_result run(struct daemon *d, struct qwp_error *err)
         .peer = dedicated ? d->sender_loop : NULL,
         .ending = &d->ending,
         .spin = d->options->idle == QWP_IDLE_SPIN,
+        .ready = ready,
+        .owner = d,
     };
     struct sender_thread sender = {.d = d, .duty = intake};
     sender.duty.loop = d->sender_loop;
@@ -411,6 +421,12 @@ static enum qwp_result run(struct daemon *d, struct qwp_error *err)
         pthread_join(thread, NULL);
     } else {
         disconnect(d);
+    }
+    if (atomic_load_explicit(&d->ending.no_server, memory_order_relaxed)) {
+        char why[QWP_CONTROL_TEXT_BYTES];
+        qwp_shared_text_get(why, sizeof why, d->control.header->last_error,
+                            sizeof d->control.header->last_error);
+        return qwp_fail(err, QWP_IO, 0, "no server, and initial_connect_retry wants one: %s", why);
     }
     return QWP_OK;
 }
@@ -502,9 +518,6 @@ int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *con
     if (result == QWP_OK) {
         notice_ignored_keys(conf);
         signals_setup(d);
-        qwp_log(QWP_LOG_INFO, "ready",
-                "version=" QWP_VERSION " rings=%s instance=%s loop=%s pid=%d", options->rings_dir,
-                options->name, d->loop_kind == QWP_LOOP_URING ? "uring" : "epoll", (int)getpid());
         result = run(d, &err);
         code = result == QWP_OK ? summarize(d) : QWP_EXIT_FAILED;
         struct qwp_error flush;

@@ -199,8 +199,31 @@ static bool intake_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     return worked;
 }
 
+/* A start that wants a server to be there, and finds none, is an end. */
+static void first_connect_judge(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
+{
+    switch (qwp_sender_first(duty->sender, now_ns, next_ns)) {
+    case QWP_FIRST_PENDING:
+        return;
+    case QWP_FIRST_DONE:
+        duty->ready(duty->owner);
+        break;
+    case QWP_FIRST_FAILED:
+        atomic_store_explicit(&duty->ending->no_server, true, memory_order_relaxed);
+        atomic_fetch_add_explicit(&duty->ending->signals, 2, memory_order_relaxed); /* at once */
+        if (duty->peer != NULL) {
+            qwp_loop_wake(duty->peer);
+        }
+        break;
+    }
+    duty->first_settled = true;
+}
+
 static bool sender_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 {
+    if (!duty->first_settled) {
+        first_connect_judge(duty, now_ns, next_ns);
+    }
     if (atomic_load_explicit(&duty->ending->hangup, memory_order_relaxed)) {
         atomic_store_explicit(&duty->ending->hangup, false, memory_order_relaxed);
         qwp_sender_retry_now(duty->sender);

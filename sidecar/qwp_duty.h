@@ -20,6 +20,7 @@ struct qwp_ending {
     _Atomic int signals;    /* writer: signal handler; so many stops were asked for */
     _Atomic bool hangup;    /* writer: signal handler; SIGHUP: try again now, with fresh secrets */
     _Atomic bool finish;    /* writer: intake's duty; everyone leaves */
+    _Atomic bool no_server; /* writer: sender's duty; the first connection is not to be had */
     int64_t grace_ns;       /* how long the end may wait for acknowledgements */
     _Atomic int64_t end_ns; /* writer: intake's duty; when that is over; 0: no stop was asked for */
 };
@@ -36,6 +37,9 @@ struct qwp_duty {
     struct qwp_housework *housework; /* the keeper's slow operations */
     struct qwp_loop *peer;           /* the other duty's loop; NULL: all is here */
     struct qwp_ending *ending;
+    void (*ready)(
+        void *owner); /* called by the sender's duty, at the first connection if waited for */
+    void *owner;
     bool spin;
 
     /* own */
@@ -50,7 +54,8 @@ struct qwp_duty {
     int64_t report_ns;                  /* next figures while busy */
     int64_t rescan_ns;
     int signals_seen;
-    int64_t end_ns; /* deadline of the shutdown; 0: not asked for */
+    bool first_settled; /* there is a first connection, or none is waited for */
+    int64_t end_ns;     /* deadline of the shutdown; 0: not asked for */
 };
 
 /* Runs until the ending is over. With intake: sees the shutdown through and sets ending->finish. */

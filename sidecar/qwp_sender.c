@@ -89,6 +89,7 @@ enum qwp_result qwp_sender_init(struct qwp_sender *sender, const struct qwp_send
     *sender = (struct qwp_sender){
         .options = *options,
         .backoff_ns = conf->backoff_ns_min,
+        .started_ns = qwp_clock_monotonic_ns(),
         .random = (uint64_t)qwp_clock_monotonic_ns() | 1,
         .timer = {.fn = qwp_sender_on_timer},
         .durable_timer = {.fn = qwp_sender_on_durable_timer, .owner = sender},

@@ -86,6 +86,8 @@ struct qwp_sender {
     struct qwp_addresses addresses;
     size_t address;     /* index of the next one */
     int64_t backoff_ns; /* upper bound of the next wait */
+    int64_t started_ns;
+    uint64_t rounds; /* over all endpoints, without success */
     struct qwp_op timer;
     int64_t attempt_ns; /* when the next attempt is due, or the look-up of a name has failed */
     int64_t look_ns;    /* when files of secrets are looked at, while waiting */
@@ -123,6 +125,13 @@ void qwp_sender_fini(struct qwp_sender *sender);
 
 /* One duty cycle, after each run of the loop. True: something was done. */
 bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns);
+/* The first connection since init: as the connect string wants it (initial_connect_retry). */
+enum qwp_first {
+    QWP_FIRST_PENDING = 0, /* wanted, and not there yet; *next_ns: when that has to end */
+    QWP_FIRST_DONE = 1,    /* there, or not waited for */
+    QWP_FIRST_FAILED = 2,
+};
+enum qwp_first qwp_sender_first(const struct qwp_sender *sender, int64_t now_ns, int64_t *next_ns);
 /* Reads secrets and certificates anew, and does not wait out the backoff. */
 void qwp_sender_retry_now(struct qwp_sender *sender);
 /* Ends the connection, reading to its end for at most `grace_ns`. */

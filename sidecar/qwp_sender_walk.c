@@ -211,6 +211,7 @@ void qwp_sender_endpoint_next(struct qwp_sender *sender)
     const size_t count = sender->options.conf->endpoints.count;
     sender->endpoint = (sender->endpoint + 1) % count;
     if (++sender->tried >= count) {
+        sender->rounds++;
         qwp_sender_attempt_later(sender);
     } else {
         qwp_sender_attempt_at(sender, qwp_clock_monotonic_ns());
@@ -342,4 +343,22 @@ void qwp_sender_lost(struct qwp_sender *sender, const struct qwp_session_down *d
     } else {
         qwp_sender_endpoint_next(sender);
     }
+}
+
+enum qwp_first qwp_sender_first(const struct qwp_sender *sender, int64_t now_ns, int64_t *next_ns)
+{
+    const struct qwp_conf *conf = sender->options.conf;
+    const uint64_t connects =
+        atomic_load_explicit(&sender->options.page->connects, memory_order_relaxed);
+    if (connects > 0 || conf->first_connect == QWP_FIRST_CONNECT_ASYNC) {
+        return QWP_FIRST_DONE;
+    }
+    if (conf->first_connect == QWP_FIRST_CONNECT_OFF) {
+        return sender->rounds > 0 ? QWP_FIRST_FAILED : QWP_FIRST_PENDING;
+    }
+    const int64_t end_ns = conf->first_connect_ns_max < QWP_NEVER_NS - sender->started_ns
+                               ? sender->started_ns + conf->first_connect_ns_max
+                               : QWP_NEVER_NS;
+    *next_ns = sooner(*next_ns, end_ns);
+    return now_ns >= end_ns ? QWP_FIRST_FAILED : QWP_FIRST_PENDING;
 }

@@ -100,10 +100,11 @@ const struct qwp_option qwp_conf_table[QWP_CONF_TABLE_COUNT] = {
     NUMBER("reconnect_max_backoff_millis", QWP_OPTION_MILLIS, backoff_ns_max, "5000",
            "longest such delay", .min = 1),
     NUMBER("reconnect_max_duration_millis", QWP_OPTION_MILLIS, first_connect_ns_max, "300000",
-           "(not in effect yet) longest wait of initial_connect_retry=sync; later ones never end"),
+           "longest wait of initial_connect_retry=sync; later ones never end"),
     CHOICE("initial_connect_retry", first_connect, first_connect_choices, "async",
-           "(not in effect yet) start without a server (async), wait for one (sync, on), or try "
-           "once (off)"),
+           "start without a server (async), end unless one is there in time (sync, on) or in the "
+           "first "
+           "round (off)"),
     NUMBER("close_flush_timeout_millis", QWP_OPTION_MILLIS, close_flush_ns_max, "60000",
            "longest wait for acknowledgements at a stop; 0: none",
            .flags = QWP_OPTION_MINUS_ONE_IS_ZERO),

@@ -154,6 +154,32 @@ def not_hammered(build, fault):
         assert log.count('msg="back after ') == 1, log
 
 
+def first_connect(build, directory, program):
+    """initial_connect_retry: a start that wants a server ends without one, and tells why."""
+    port = closed_port()
+
+    class Starting(Stack):
+        def start_sidecar(self):
+            self.sidecar = self.start(self.sidecar_command(), stderr=self.log)
+
+    for threading in ("shared", "dedicated"):
+        for conf, least_s in (("off", 0), ("sync;reconnect_max_duration_millis=700", 0.7)):
+            text = "ws::addr=127.0.0.1:%d,127.0.0.1:%d;initial_connect_retry=%s;%s" % (port, closed_port(), conf, TIMES)
+            start = time.monotonic()
+            with Starting(build, conf_text=text, sidecar=["--threading", threading]) as stack:
+                assert stack.sidecar.wait(60) == 1
+                assert time.monotonic() - start >= least_s
+                log = stack.log_text()
+                assert "initial_connect_retry" in log and "refused" in log and '"ready"' not in log, log
+        text = "ws::addr=127.0.0.1:%d;initial_connect_retry=on;%s" % (port, TIMES)
+        with Starting(build, conf_text=text, sidecar=["--threading", threading]) as stack:
+            wait_until(lambda: 'msg="down"' in stack.log_text(), "it tries")
+            with Sink(program, os.path.join(directory, threading), "--listen", "127.0.0.1:%d" % port):
+                wait_until(stack.is_ready, "it is ready once there is a server")
+                finish(stack.producer("--name", "p0", "--rows", 10), "p0")
+                assert stack.stop_sidecar() == 0
+
+
 def not_stayed_with(build, directory, program):
     """A server that accepts, upgrades and closes comes first in each round; rows go to the other all the same,
     also when it was the good one that they went to before."""
@@ -183,6 +209,8 @@ if __name__ == "__main__":
             each_fault(options.build, os.path.join(directory, str(tls)), program, tls)
         ipv6(options.build, os.path.join(directory, "ipv6"), program)
         name_server_is_silent(options.build, os.path.join(directory, "name"), program)
+        print("first connect")
+        first_connect(options.build, os.path.join(directory, "first"), program)
         print("not hammered")
         for fault in ("close=accept", "close=upgrade", "close=message", "http=503"):
             not_hammered(options.build, fault)
