@@ -71,7 +71,7 @@ def run(build, conf, rng):
     make_tables()
     # Each message is a commit to the server, which costs it a lot: few of them, each with many rows.
     with Stack(build, conf_text=conf + "reconnect_max_backoff_millis=500;", sidecar=["--linger", "20ms"]) as stack:
-        producers = [stack.producer("--name", "p%d" % i, "--forever", "--unit", 2, "--tables", 2, "--pause-us", 2000)
+        producers = [stack.producer("--name", "p%d" % i, "--forever", "--unit", 2, "--tables", 2, "--pause-us", 5000)
                      for i in range(PRODUCERS)]
         for _ in range(KILLS):
             acked = stack.status()["frames_acked"]
