@@ -84,10 +84,13 @@ static enum qwp_result open_or_make(int parent_fd, const char *name, mode_t mode
         return QWP_OK;
     }
     if (errno == EACCES) {
-        return qwp_fail(err, QWP_IO, errno,
-                        "not permitted to use directory '%s' as uid %u; join its group, or choose "
-                        "another instance name",
-                        name, (unsigned)geteuid());
+        struct stat st = {0};
+        (void)fstatat(parent_fd, name, &st, 0);
+        return qwp_fail(err, QWP_IO, EACCES,
+                        "not permitted to use directory '%s': mode 0%o, owner %u:%u, we are %u:%u; "
+                        "join its group, or choose another instance name",
+                        name, (unsigned)st.st_mode & 07777u, (unsigned)st.st_uid,
+                        (unsigned)st.st_gid, (unsigned)geteuid(), (unsigned)getegid());
     }
     const bool odd = errno == ELOOP || errno == ENOTDIR;
     return qwp_fail(err, odd ? QWP_INVALID : QWP_IO, errno, "cannot open directory '%s'", name);
@@ -127,7 +130,39 @@ static bool is_our_group(gid_t gid)
     return ours;
 }
 
-static enum qwp_result check_instance(int fd, struct qwp_error *err)
+static bool is_trusted_owner(const struct stat *st, const struct qwp_rendezvous_trust *trust)
+{
+    for (uint32_t i = 0; i < trust->uid_count; i++) {
+        if (trust->uids[i] == st->st_uid) {
+            return true;
+        }
+    }
+    return st->st_uid == 0 || st->st_uid == geteuid() || is_our_group(st->st_gid) ||
+           (trust->has_group && trust->group == st->st_gid);
+}
+
+/* Gives the directory its group, where it is ours to give. The mode once more, as a change of owner
+ * may take bits of it away. */
+static enum qwp_result give_group(int fd, const struct qwp_rendezvous_trust *trust,
+                                  struct qwp_error *err)
+{
+    struct stat st;
+    if (!trust->has_group || fstat(fd, &st) != 0 || st.st_gid == trust->group ||
+        (st.st_uid != geteuid() && geteuid() != 0)) {
+        return QWP_OK;
+    }
+    if (fchown(fd, (uid_t)-1, trust->group) != 0 || fchmod(fd, INSTANCE_MODE) != 0) {
+        return qwp_fail(err, QWP_IO, errno,
+                        "cannot give it to group %u (mode 0%o, owner %u:%u, we are %u:%u); only a "
+                        "member of the group, or root, can",
+                        trust->group, (unsigned)st.st_mode & 07777u, (unsigned)st.st_uid,
+                        (unsigned)st.st_gid, (unsigned)geteuid(), (unsigned)getegid());
+    }
+    return QWP_OK;
+}
+
+static enum qwp_result check_instance(int fd, const struct qwp_rendezvous_trust *trust,
+                                      struct qwp_error *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) {
@@ -138,7 +173,7 @@ static enum qwp_result check_instance(int fd, struct qwp_error *err)
         wrong = "everyone may write to it";
     } else if ((st.st_mode & S_ISVTX) == 0) {
         wrong = "it is not sticky, so its users could exchange each other's files";
-    } else if (st.st_uid != 0 && st.st_uid != geteuid() && !is_our_group(st.st_gid)) {
+    } else if (!is_trusted_owner(&st, trust)) {
         wrong = "its owner is a stranger";
     }
     if (wrong == NULL) {
@@ -146,13 +181,15 @@ static enum qwp_result check_instance(int fd, struct qwp_error *err)
     }
     return qwp_fail(err, QWP_INVALID, 0,
                     "%s: mode 0%o, owner %u:%u, we are %u:%u; expected mode 0%o and as owner root, "
-                    "ourselves or a member of a group of ours",
+                    "ourselves or a member of a group of ours (for a sidecar also --group and "
+                    "--allow-users)",
                     wrong, (unsigned)st.st_mode & 07777u, (unsigned)st.st_uid, (unsigned)st.st_gid,
                     (unsigned)geteuid(), (unsigned)getegid(), INSTANCE_MODE);
 }
 
-static enum qwp_result open_instance(const char *dir, const char *name, bool any, int *dir_fd,
-                                     struct qwp_error *err)
+enum qwp_result qwp_rendezvous_open_as(const char *dir, const char *name,
+                                       const struct qwp_rendezvous_trust *trust, int *dir_fd,
+                                       struct qwp_error *err)
 {
     dir = dir != NULL ? dir : QWP_RENDEZVOUS_DIR_DEFAULT;
     name = name != NULL ? name : QWP_RENDEZVOUS_NAME_DEFAULT;
@@ -172,10 +209,13 @@ static enum qwp_result open_instance(const char *dir, const char *name, bool any
         result = open_or_make(parent_fd, name, INSTANCE_MODE, O_NOFOLLOW, &fd, err);
     }
     if (result == QWP_OK) {
-        result = check_instance(fd, err);
-        if (result == QWP_INVALID && any) {
+        result = check_instance(fd, trust, err);
+        if (result == QWP_INVALID && trust->any) {
             result = QWP_OK;
         }
+    }
+    if (result == QWP_OK) {
+        result = give_group(fd, trust, err);
     }
     if (parent_fd >= 0) {
         close(parent_fd);
@@ -196,13 +236,8 @@ static enum qwp_result open_instance(const char *dir, const char *name, bool any
 enum qwp_result qwp_rendezvous_open(const char *dir, const char *name, int *dir_fd,
                                     struct qwp_error *err)
 {
-    return open_instance(dir, name, false, dir_fd, err);
-}
-
-enum qwp_result qwp_rendezvous_open_any(const char *dir, const char *name, int *dir_fd,
-                                        struct qwp_error *err)
-{
-    return open_instance(dir, name, true, dir_fd, err);
+    static const struct qwp_rendezvous_trust rules_alone;
+    return qwp_rendezvous_open_as(dir, name, &rules_alone, dir_fd, err);
 }
 
 /* ---- the sidecar's claim ---- */
@@ -370,6 +405,24 @@ static void sweep_one(int dir_fd, const char *name)
         unlinkat(dir_fd, name, 0);
     }
     close(fd);
+}
+
+void qwp_rendezvous_sweep_emptied(int dir_fd)
+{
+    DIR *list = open_list(dir_fd);
+    if (list == NULL) {
+        return;
+    }
+    const struct dirent *entry;
+    struct stat st;
+    while ((entry = readdir(list)) != NULL) {
+        if (is_ring_name(entry->d_name) &&
+            fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+            st.st_size == 0 && st.st_uid == geteuid()) {
+            sweep_one(dir_fd, entry->d_name);
+        }
+    }
+    closedir(list);
 }
 
 void qwp_rendezvous_sweep(int dir_fd)

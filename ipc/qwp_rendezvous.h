@@ -29,10 +29,22 @@
  * mode and ids when the directory is not sticky, world-writable or has a strange owner. */
 QWP_MUST_USE enum qwp_result qwp_rendezvous_open(const char *dir, const char *name, int *dir_fd,
                                                  struct qwp_error *err);
-/* The same, but takes a directory that the checks refuse: QWP_OK, and err's text says what is wrong
- * with it (empty: nothing). Not a link, though. */
-QWP_MUST_USE enum qwp_result qwp_rendezvous_open_any(const char *dir, const char *name, int *dir_fd,
-                                                     struct qwp_error *err);
+/* What a sidecar may say about the directory beyond the rules above. */
+struct qwp_rendezvous_trust {
+    /* Take one that the checks refuse: QWP_OK, and err's text says what is wrong with it (empty:
+     * nothing). Not a link, though. */
+    bool any;
+    /* May own it, too. */
+    const uint32_t *uids;
+    uint32_t uid_count;
+    /* Its members use the directory: it gets this group where we own it, and where a member made it
+     * that is no stranger. */
+    bool has_group;
+    uint32_t group;
+};
+QWP_MUST_USE enum qwp_result qwp_rendezvous_open_as(const char *dir, const char *name,
+                                                    const struct qwp_rendezvous_trust *trust,
+                                                    int *dir_fd, struct qwp_error *err);
 
 /* ---- sidecar ---- */
 
@@ -54,6 +66,9 @@ QWP_MUST_USE enum qwp_result qwp_rendezvous_watch(int dir_fd, int *inotify_fd,
 void qwp_rendezvous_events(const void *events, size_t len, qwp_ring_name_fn fn, void *owner);
 /* Removes temporary files whose maker is dead (no lock on them). */
 void qwp_rendezvous_sweep(int dir_fd);
+/* For a producer: removes rings of its user that a sidecar of another user drained and emptied,
+ * since it may not remove them itself (qwp_ring_remove). */
+void qwp_rendezvous_sweep_emptied(int dir_fd);
 
 struct qwp_control {
     struct qwp_control_header *header; /* NULL: closed */

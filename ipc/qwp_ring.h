@@ -114,6 +114,8 @@ struct qwp_ring_limits {
     uint64_t defs_bytes_max;
     const uint32_t *uids; /* allowed owners; uid_count 0: any */
     uint32_t uid_count;
+    uint32_t tables_max;  /* of one producer; 0: any number */
+    uint32_t symbols_max; /* likewise: defined, or new when they came as text */
 };
 
 struct qwp_ring_rx {
@@ -143,9 +145,10 @@ struct qwp_ring_rx {
 };
 
 /* Opens a file of `dir_fd` by the design's rules for a stranger's file and maps it. QWP_AGAIN: no
- * such file (any more). QWP_CORRUPT or QWP_INVALID: not a ring we take; err says what was found and
- * expected. QWP_LIMIT: a ring beyond `limits`; its state and reason then tell its producer. Resumes
- * at the published head_pos. Attaching to the bell is qwp_bell_attach().
+ * such file (any more), or one that qwp_ring_remove() emptied. QWP_CORRUPT or QWP_INVALID: not a
+ * ring we take; err says what was found and expected. QWP_LIMIT: a ring beyond `limits`; its state
+ * and reason then tell its producer. Resumes at the published head_pos. Attaching to the bell is
+ * qwp_bell_attach().
  *
  * What is refused for its bytes is closed again without ever having been open for writing, so that
  * a refusal makes no IN_CLOSE_WRITE; one for its limits does so once. */
@@ -184,7 +187,8 @@ void qwp_ring_set_state(struct qwp_ring_rx *rx, enum qwp_ring_state state, const
  * visible then: poll once more, drain, then remove. */
 bool qwp_ring_is_orphan(struct qwp_ring_rx *rx);
 /* Unlinks the file (of an orphan); before close. Already gone is fine, and so is a new file of that
- * name, which stays. QWP_IO: not permitted (a sticky directory that is not ours, say). */
+ * name, which stays. QWP_IO: not permitted (a sticky directory that is not ours, say);
+ * the file is then emptied, for qwp_rendezvous_sweep_emptied(). */
 QWP_MUST_USE enum qwp_result qwp_ring_remove(struct qwp_ring_rx *rx, int dir_fd,
                                              struct qwp_error *err);
 

@@ -174,6 +174,9 @@ static enum qwp_result inspect(int fd, const struct stat *st, struct qwp_ring_he
                         "not a plain file of one name (mode 0%o, %lu links); remove it",
                         (unsigned)st->st_mode, (unsigned long)st->st_nlink);
     }
+    if (st->st_size == 0) {
+        return qwp_fail(err, QWP_AGAIN, 0, "an emptied ring");
+    }
     ssize_t n;
     do {
         n = pread(fd, copy, sizeof *copy, 0);
@@ -591,11 +594,17 @@ enum qwp_result qwp_ring_remove(struct qwp_ring_rx *rx, int dir_fd, struct qwp_e
     if (named.st_dev != ours.st_dev || named.st_ino != ours.st_ino) {
         return QWP_OK;
     }
-    if (unlinkat(dir_fd, rx->file_name, 0) != 0 && errno != ENOENT) {
-        return qwp_fail(err, QWP_IO, errno,
-                        "cannot remove ring '%s' of a producer that is gone; in a sticky directory "
-                        "only root, its owner and the directory's owner may",
-                        rx->file_name);
+    if (unlinkat(dir_fd, rx->file_name, 0) == 0 || errno == ENOENT) {
+        return QWP_OK;
     }
-    return QWP_OK;
+    const int code = errno;
+    /* Its memory at least. The mapping is not touched any more. */
+    const bool emptied = ftruncate(rx->fd, 0) == 0;
+    return qwp_fail(
+        err, QWP_IO, code,
+        "cannot remove ring '%s' of a producer that is gone: in a sticky directory only "
+        "root, its owner (uid %u) and the directory's owner may, we are uid %u; %s",
+        rx->file_name, rx->owner_uid, (unsigned)geteuid(),
+        emptied ? "it is emptied, and the next producer of its owner removes it"
+                : "let the sidecar make the directory, by starting it first");
 }

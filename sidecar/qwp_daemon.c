@@ -15,6 +15,7 @@
 #include "ipc/qwp_shared_text.h"
 #include "sidecar/qwp_duty.h"
 #include "sidecar/qwp_guard.h"
+#include "sidecar/qwp_identity.h"
 #include "sidecar/qwp_observe.h"
 #include "sidecar/qwp_orphans.h"
 
@@ -30,6 +31,8 @@ enum {
 struct daemon {
     const struct qwp_options *options;
     const struct qwp_conf *conf;
+    uint32_t uids[QWP_IDENTITY_USERS_MAX]; /* --allow-users */
+    uint32_t uid_count;
     int dir_fd, private_fd, lock_fd, inotify_fd;
     struct qwp_control control;
     struct qwp_bell_rx bell;
@@ -97,17 +100,24 @@ static void signals_reset(void)
 static enum qwp_result rendezvous_start(struct daemon *d, struct qwp_error *err)
 {
     const struct qwp_options *options = d->options;
-    enum qwp_result result;
-    if (options->accept_any_dir) {
-        result = qwp_rendezvous_open_any(options->rings_dir, options->name, &d->dir_fd, err);
-        if (result == QWP_OK && err->text[0] != '\0') {
-            qwp_log(QWP_LOG_WARN, "rings directory taken all the same", "reason=\"%s\"", err->text);
-        }
-    } else {
-        result = qwp_rendezvous_open(options->rings_dir, options->name, &d->dir_fd, err);
+    struct qwp_rendezvous_trust trust = {.any = options->accept_any_dir, .uids = d->uids};
+    enum qwp_result result = QWP_OK;
+    if (options->allow_users != NULL) {
+        result = qwp_identity_users(options->allow_users, d->uids, &d->uid_count, err);
+        trust.uid_count = d->uid_count;
+    }
+    if (result == QWP_OK && options->group != NULL) {
+        trust.has_group = true;
+        result = qwp_identity_group(options->group, &trust.group, err);
+    }
+    if (result == QWP_OK) {
+        result = qwp_rendezvous_open_as(options->rings_dir, options->name, &trust, &d->dir_fd, err);
     }
     if (result != QWP_OK) {
         return result;
+    }
+    if (err->text[0] != '\0') {
+        qwp_log(QWP_LOG_WARN, "rings directory taken all the same", "reason=\"%s\"", err->text);
     }
     return qwp_rendezvous_claim(d->dir_fd, &d->private_fd, &d->lock_fd, err);
 }
@@ -218,7 +228,11 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
         .notices = &d->notices,
         .writers = &d->writers,
         .ring_limits = {.data_bytes_max = options->ring_bytes_max,
-                        .defs_bytes_max = QWP_RING_DEFS_BYTES_MAX},
+                        .defs_bytes_max = QWP_RING_DEFS_BYTES_MAX,
+                        .uids = d->uids,
+                        .uid_count = d->uid_count,
+                        .tables_max = (uint32_t)options->producer_tables_max,
+                        .symbols_max = (uint32_t)options->producer_symbols_max},
     };
     enum qwp_result result = qwp_intake_init(&d->intake, &intake, d->dir_fd, &d->control, &d->bell,
                                              d->log, d->cursors, err);

@@ -385,8 +385,11 @@ static void source_visit(struct qwp_intake *intake, struct qwp_source *source, i
     }
     const uint64_t waiting = source->rx.tail_seen_pos - source->rx.head_pos;
     visit->bytes += waiting;
-    visit->rows += atomic_load_explicit(&source->rx.header->rows_published, memory_order_relaxed) -
-                   source->rx.rows_stored;
+    const uint64_t rows =
+        atomic_load_explicit(&source->rx.header->rows_published, memory_order_relaxed) -
+        source->rx.rows_stored;
+    /* Its word, which may be anything: so many records do not fit. */
+    visit->rows += rows < waiting / QWP_RECORD_ALIGN ? rows : waiting / QWP_RECORD_ALIGN;
     visit->half_full |= waiting * 2 >= source->rx.data_bytes;
 }
 
@@ -453,6 +456,10 @@ static bool orphans_remove(struct qwp_intake *intake)
             source_remove(intake, i);
             removed = true;
         }
+    }
+    if (removed && intake->rings_wait && !intake->closing) {
+        intake->rings_wait = false;
+        qwp_intake_ring_event(intake, NULL);
     }
     return removed;
 }
@@ -572,8 +579,9 @@ static struct qwp_source *source_find(struct qwp_intake *intake, const char *fil
 static void attach(struct qwp_intake *intake, const char *file_name)
 {
     if (intake->source_count == intake->options.producers_max) {
-        qwp_log(QWP_LOG_ERROR, "ring left alone: too many producers", "ring=%s producers_max=%u",
+        qwp_log(QWP_LOG_ERROR, "ring waits: too many producers", "ring=%s producers_max=%u",
                 file_name, intake->options.producers_max);
+        intake->rings_wait = true;
         return;
     }
     struct qwp_source *source;

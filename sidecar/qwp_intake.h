@@ -57,6 +57,7 @@ struct qwp_intake {
     bool frame_open;
     bool swept;                       /* notes of rings that are gone were forgotten */
     bool more_due;                    /* the last frame ended before everything seen was taken */
+    bool rings_wait;                  /* for a place among producers_max */
     bool closing;                     /* rings are not polled any more */
     bool stalled;                     /* the log gave no room */
     enum qwp_store_state store_state; /* as reported; ends when a second goes by without a stall */

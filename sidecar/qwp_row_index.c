@@ -65,12 +65,13 @@ enum qwp_result qwp_row_index_intern(struct qwp_row_index *index, const unsigned
         return qwp_fail(err, QWP_CORRUPT, 0, "a symbol is not valid UTF-8");
     }
     uint32_t id;
+    const uint32_t known = qwp_dict_count(index->dict);
     if (qwp_dict_intern(index->dict, index->text, len, &id) != QWP_OK) {
         return qwp_fail(err, QWP_NOMEM, 0, "the symbol dictionary is full (%u symbols)",
                         qwp_dict_count(index->dict));
     }
     *code = qwp_symbol_code(id);
-    return QWP_OK;
+    return id < known ? QWP_OK : qwp_source_count_text(index->source, err);
 }
 
 /* Reads the lengths of the variable parts once, checks that they lie in the record, resolves texts.
@@ -217,6 +218,7 @@ enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_sourc
 {
     const struct qwp_ring_rx *rx = &source->rx;
     uint64_t pos = source->taken_pos;
+    index->source = source;
     struct qwp_record_header header;
     do {
         const uint64_t left = rx->tail_seen_pos - pos;

@@ -33,7 +33,8 @@ struct qwp_row {
 };
 
 struct qwp_row_index {
-    struct qwp_dict *dict; /* where texts in rows are interned */
+    struct qwp_dict *dict;     /* where texts in rows are interned */
+    struct qwp_source *source; /* of the unit at hand */
     struct qwp_row *rows;
     uint32_t count, capacity;
     struct qwp_arena steering;

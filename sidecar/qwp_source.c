@@ -118,6 +118,8 @@ enum qwp_result qwp_source_open(struct qwp_source **out, int dir_fd, const char 
         free(source);
         return result;
     }
+    source->tables_max = limits->tables_max;
+    source->symbols_max = limits->symbols_max;
     source->taken_pos = source->rx.head_pos;
     inherit(source, published_count);
     *out = source;
@@ -151,10 +153,30 @@ void qwp_source_close(struct qwp_source *source)
         qwp_schema_release(source->shapes[i]);
     }
     free(source->shapes);
+    free(source->tables);
     free(source->symbol_codes);
     qwp_guard_remove(source->guard);
     qwp_ring_close_rx(&source->rx);
     free(source);
+}
+
+static enum qwp_result symbol_allowed(const struct qwp_source *source, struct qwp_error *err)
+{
+    if (source->symbols_max == 0 ||
+        (uint64_t)source->symbol_count + source->text_count < source->symbols_max) {
+        return QWP_OK;
+    }
+    return qwp_fail(err, QWP_INVALID, 0,
+                    "more than %u symbols of one producer (--producer-symbols-max); values without "
+                    "end belong into a VARCHAR column",
+                    source->symbols_max);
+}
+
+enum qwp_result qwp_source_count_text(struct qwp_source *source, struct qwp_error *err)
+{
+    const enum qwp_result result = symbol_allowed(source, err);
+    source->text_count += result == QWP_OK ? 1 : 0;
+    return result;
 }
 
 static enum qwp_result define_symbol(struct qwp_source *source, const struct qwp_ring_def *def,
@@ -169,6 +191,10 @@ static enum qwp_result define_symbol(struct qwp_source *source, const struct qwp
         source->symbol_codes = codes;
         source->symbol_capacity = capacity;
     }
+    const enum qwp_result allowed = symbol_allowed(source, err);
+    if (allowed != QWP_OK) {
+        return allowed;
+    }
     uint32_t id = 0;
     const enum qwp_result result = qwp_dict_intern(dict, def->text, def->text_len, &id);
     if (result != QWP_OK) {
@@ -176,6 +202,33 @@ static enum qwp_result define_symbol(struct qwp_source *source, const struct qwp
                         qwp_dict_count(dict));
     }
     source->symbol_codes[source->symbol_count++] = qwp_symbol_code(id);
+    return QWP_OK;
+}
+
+/* Counts the table unless it is known. Shapes of one table mostly come one after another. */
+static enum qwp_result count_table(struct qwp_source *source, struct qwp_table *table,
+                                   struct qwp_error *err)
+{
+    for (uint32_t i = source->table_count; i-- > 0;) {
+        if (source->tables[i] == table) {
+            return QWP_OK;
+        }
+    }
+    if (source->tables_max != 0 && source->table_count == source->tables_max) {
+        return qwp_fail(err, QWP_INVALID, 0,
+                        "more than %u tables of one producer (--producer-tables-max)",
+                        source->tables_max);
+    }
+    if (source->table_count == source->table_capacity) {
+        const uint32_t capacity = source->table_capacity == 0 ? 16 : source->table_capacity * 2;
+        struct qwp_table **tables = realloc(source->tables, capacity * sizeof *tables);
+        if (tables == NULL) {
+            return qwp_fail(err, QWP_NOMEM, 0, "no memory for %u tables", capacity);
+        }
+        source->tables = tables;
+        source->table_capacity = capacity;
+    }
+    source->tables[source->table_count++] = table;
     return QWP_OK;
 }
 
@@ -195,10 +248,11 @@ static enum qwp_result define_shape(struct qwp_source *source, struct qwp_shape 
     }
     const enum qwp_result result =
         qwp_schema_intern(schema, shape, &source->shapes[source->shape_count], err);
-    if (result == QWP_OK) {
-        source->shape_count++;
+    if (result != QWP_OK) {
+        return result;
     }
-    return result;
+    source->shape_count++;
+    return count_table(source, source->shapes[source->shape_count - 1]->table, err);
 }
 
 enum qwp_result qwp_source_define(struct qwp_source *source, unsigned char *entry,

@@ -22,6 +22,10 @@ struct qwp_source {
     uint32_t shape_count, shape_capacity;
     uint32_t *symbol_codes; /* by the ring's symbol index: qwp_symbol_code() of the global id */
     uint32_t symbol_count, symbol_capacity;
+    uint32_t text_count;       /* symbols that came as text in a row and were new */
+    struct qwp_table **tables; /* that it has shapes of */
+    uint32_t table_count, table_capacity;
+    uint32_t tables_max, symbols_max;
     uint64_t taken_pos;  /* rows below are in the frame being built, or stored */
     uint64_t taken_rows; /* of them, in the frame being built */
     bool in_frame;
@@ -55,6 +59,9 @@ void qwp_source_close(struct qwp_source *source);
 QWP_MUST_USE enum qwp_result qwp_source_define(struct qwp_source *source, unsigned char *entry,
                                                struct qwp_schema *schema, struct qwp_dict *dict,
                                                struct qwp_error *err);
+/* A symbol as text in a row is new to the dictionary. QWP_INVALID: one too many. */
+QWP_MUST_USE enum qwp_result qwp_source_count_text(struct qwp_source *source,
+                                                   struct qwp_error *err);
 /* The rows taken are stored, the last of them in frame `fsn`. Returns when the oldest of them was
  * first seen, or earlier. */
 int64_t qwp_source_stored(struct qwp_source *source, uint64_t fsn);

@@ -131,6 +131,7 @@ static enum qwp_result ring_open(struct qwp_producer *p, const struct qwp_produc
     if (result != QWP_OK) {
         return result;
     }
+    qwp_rendezvous_sweep_emptied(dir_fd);
     /* No fork of another thread may fall between a ring that is made and one that is known. */
     pthread_mutex_lock(&registry_lock);
     result = qwp_ring_create(&p->ring, dir_fd, &ring, err);

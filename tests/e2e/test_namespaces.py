@@ -8,7 +8,7 @@ import sys
 from stack import arguments
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SCRIPTS = ("test_hostile", "test_restart", "test_many_producers", "test_crash")
+SCRIPTS = ("test_two_users", "test_hostile", "test_restart", "test_many_producers", "test_crash")
 SETTINGS = {
     "QWP_TEST_USERS": "1000:2000:3000",
     "QWP_TEST_RING_BYTES": str(256 * 1024),  # 64 rings of them in 64 MB

@@ -420,7 +420,8 @@ static void drop_orphan(struct consumer *c, struct source *source)
 /* A ring appeared, or was closed by a producer that is gone. */
 static void on_ring(void *owner, const char *file_name)
 {
-    static const struct qwp_ring_limits limits = {RING_BYTES, QWP_RING_STEP, NULL, 0};
+    static const struct qwp_ring_limits limits = {.data_bytes_max = RING_BYTES,
+                                                  .defs_bytes_max = QWP_RING_STEP};
     struct consumer *c = owner;
     struct qwp_error err;
     if (file_name == NULL) {
@@ -547,7 +548,8 @@ static void disarm(struct consumer *c)
 /* Dies and comes back, as far as producers can tell. */
 static void next_life(struct consumer *c)
 {
-    static const struct qwp_ring_limits limits = {RING_BYTES, QWP_RING_STEP, NULL, 0};
+    static const struct qwp_ring_limits limits = {.data_bytes_max = RING_BYTES,
+                                                  .defs_bytes_max = QWP_RING_STEP};
     struct qwp_error err;
     struct qwp_control old_control = c->control;
     struct qwp_bell_rx old_bell = c->bell;

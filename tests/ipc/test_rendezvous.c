@@ -75,6 +75,8 @@ START_TEST(open_without_parent_of_parent_is_io)
 }
 END_TEST
 
+static const struct qwp_rendezvous_trust any = {.any = true};
+
 START_TEST(open_of_unsafe_directory_is_refused_or_warned_about)
 {
     static const struct {
@@ -89,7 +91,7 @@ START_TEST(open_of_unsafe_directory_is_refused_or_warned_about)
         ASSERT_RESULT(qwp_rendezvous_open(fixture_dir, name, &fd, &fixture_err), QWP_INVALID);
         ck_assert_ptr_nonnull(strstr(fixture_err.text, cases[i].word));
         ck_assert_ptr_nonnull(strstr(fixture_err.text, fixture_dir));
-        ASSERT_OK(qwp_rendezvous_open_any(fixture_dir, name, &fd, &fixture_err));
+        ASSERT_OK(qwp_rendezvous_open_as(fixture_dir, name, &any, &fd, &fixture_err));
         ck_assert_ptr_nonnull(strstr(fixture_err.text, cases[i].word));
         close(fd);
     }
@@ -104,12 +106,14 @@ START_TEST(open_of_link_or_file_is_refused_even_by_any)
     snprintf(path, sizeof path, "%s/l%ld", fixture_dir, (long)getpid());
     snprintf(target, sizeof target, "i%ld", (long)getpid());
     ck_assert_int_eq(symlink(target, path), 0);
-    ASSERT_RESULT(qwp_rendezvous_open_any(fixture_dir, strrchr(path, '/') + 1, &fd, &fixture_err),
-                  QWP_INVALID);
+    ASSERT_RESULT(
+        qwp_rendezvous_open_as(fixture_dir, strrchr(path, '/') + 1, &any, &fd, &fixture_err),
+        QWP_INVALID);
     ck_assert_int_eq(unlink(path), 0);
     close(open(path, O_CREAT | O_WRONLY, 0600));
-    ASSERT_RESULT(qwp_rendezvous_open_any(fixture_dir, strrchr(path, '/') + 1, &fd, &fixture_err),
-                  QWP_INVALID);
+    ASSERT_RESULT(
+        qwp_rendezvous_open_as(fixture_dir, strrchr(path, '/') + 1, &any, &fd, &fixture_err),
+        QWP_INVALID);
 }
 END_TEST
 

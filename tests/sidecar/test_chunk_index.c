@@ -39,8 +39,8 @@ static uint32_t roll(uint32_t below)
 
 static void open_source(void)
 {
-    const struct qwp_ring_limits limits = {QWP_RING_DATA_BYTES_MAX, QWP_RING_DEFS_BYTES_MAX, NULL,
-                                           0};
+    const struct qwp_ring_limits limits = {.data_bytes_max = QWP_RING_DATA_BYTES_MAX,
+                                           .defs_bytes_max = QWP_RING_DEFS_BYTES_MAX};
     struct qwp_error err;
     unsigned char *entry = malloc(QWP_RING_DEF_BYTES_MAX);
     ck_assert_msg(qwp_source_open(&source, dir_fd, chunk.ring_file, &limits, cursors, 0, &err) ==

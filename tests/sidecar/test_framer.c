@@ -402,8 +402,8 @@ static void setup(void)
     ck_assert_int_eq(qwp_dict_create(&dict, 100000, 1 << 24, NULL), QWP_OK);
     ck_assert_int_eq(qwp_schema_init(&schema, 100), QWP_OK);
     def_entry = malloc(QWP_RING_DEF_BYTES_MAX);
-    const struct qwp_ring_limits limits = {QWP_RING_DATA_BYTES_MAX, QWP_RING_DEFS_BYTES_MAX, NULL,
-                                           0};
+    const struct qwp_ring_limits limits = {.data_bytes_max = QWP_RING_DATA_BYTES_MAX,
+                                           .defs_bytes_max = QWP_RING_DEFS_BYTES_MAX};
     for (int p = 0; p < PRODUCERS; p++) {
         struct qwp_error err;
         const struct qwp_ring_options options = {.name = "framer", .data_bytes = 64 * 1024};
