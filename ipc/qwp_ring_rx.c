@@ -41,7 +41,8 @@ static enum qwp_result check_version(const struct qwp_ring_header *header, struc
     }
     if (FIELD(header, major) != QWP_RING_MAJOR) {
         return qwp_fail(err, QWP_INVALID, 0,
-                        "ring layout %u.%u, this sidecar reads %d.x; upgrade the older of the two "
+                        "ring layout %u.%u, this sidecar (" QWP_VERSION
+                        ") reads %d.x; upgrade the older of the two "
                         "(the ring is left alone)",
                         FIELD(header, major), FIELD(header, minor), QWP_RING_MAJOR);
     }

@@ -393,9 +393,13 @@ void qwp_consumer_reason(struct qwp_producer *producer, char *text, size_t text_
     }
     reason_get(producer, text, text_bytes);
     if (text[0] == '\0' && producer->bell.refused) {
-        snprintf(text, text_bytes,
-                 "the sidecar announces a layout that this library (%s) does not know: update it",
-                 qwp_version());
+        /* Once more, for its words: they name both versions. */
+        struct qwp_control control;
+        struct qwp_error err = {0};
+        if (qwp_control_map(&control, producer->ring.dir_fd, &err) == QWP_OK) {
+            qwp_control_unmap(&control);
+        }
+        snprintf(text, text_bytes, "%s", err.text);
     }
 }
 

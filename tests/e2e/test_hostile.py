@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
-"""Rings that are cut short or scribbled over cost their own producer, nobody else."""
+"""Rings that are cut short or scribbled over cost their own producer, nobody else; producers that stop hold up nobody; and
+those that are killed, with or without their sidecar, leave nothing behind.
+
+QWP_KILL_ROUNDS=100, QWP_SEED=N: longer, and elsewhere."""
 import os
 import random
 import signal
+import struct
+import time
 
 from stack import Stack, arguments, finish, wait_until
 
@@ -56,9 +61,78 @@ def impossible_tail(path):
         file.write((1 << 60).to_bytes(8, "little"))
 
 
+def stopped_hold_up_nobody(build):
+    """Stopped in the middle of writing, for as long as it takes; what they had published is stored."""
+    with Stack(build, sink=["--verify", "seq,producer"]) as stack:
+        asleep = [stack.producer("--name", "asleep%d" % i, "--forever", "--unit", 3) for i in range(4)]
+        wait_until(lambda: stack.status()["rows_acked"] > 1000, "they write")
+        for process in asleep:
+            process.send_signal(signal.SIGSTOP)
+        finish(stack.producer("--name", "good", "--rows", 50000), "the good producer")
+        wait_until(lambda: all(p["bytes_waiting"] == 0 for p in stack.status()["producers"]), "all is taken")
+        total = 50000
+        for process in asleep:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGTERM)
+            figures = finish(process, "one that slept")
+            assert figures["acked"] == figures["published"], figures
+            total += figures["published"]
+        assert stack.stop_sidecar() == 0
+        summary = stack.sink.stop()
+        assert summary["rows"] == total, (summary, total)
+        assert summary["lost"] + summary["doubled"] + summary["disordered"] == 0, summary
+
+
+def positions(fd):
+    """tail and head of a ring, also of one that has no name any more (ipc/qwp_ring_layout.h)."""
+    return struct.unpack_from("<Q", os.pread(fd, 8, 256))[0], struct.unpack_from("<Q", os.pread(fd, 8, 384))[0]
+
+
+def killed_in_rounds(build):
+    """kill -9 at any point of writing: all that was published is drained, the ring removed, the directory as before."""
+    rounds, count = int(os.environ.get("QWP_KILL_ROUNDS", "8")), 3
+    seed = int(os.environ.get("QWP_SEED", "5"))
+    print("seed", seed)
+    rng = random.Random(seed)
+    with Stack(build, sink=["--verify", "seq,producer"]) as stack:
+        instance = os.path.join(stack.rings, "default")
+        before = sorted(os.listdir(instance))
+        longest = 0.0
+        for number in range(rounds):
+            producers = [stack.producer("--name", "r%dp%d" % (number, i), "--forever", "--unit", rng.choice((1, 7, 50)),
+                                        "--symbols", 1000) for i in range(count)]
+            wait_until(lambda: len(stack.ring_files()) == count, "their rings are there")
+            fds = [os.open(os.path.join(instance, name), os.O_RDONLY) for name in stack.ring_files()]
+            victims = list(producers)
+            if number % 2 == 1:
+                victims.insert(rng.randrange(count + 1), stack.sidecar)
+            for process in victims:
+                time.sleep(rng.uniform(0, 0.03))
+                process.kill()
+            for process in victims:
+                process.wait()
+            if stack.sidecar in victims:
+                stack.start_sidecar()
+            started = time.monotonic()
+            wait_until(lambda: stack.ring_files() == [], "the rings are removed")
+            longest = max(longest, time.monotonic() - started)
+            for fd in fds:
+                tail, head = positions(fd)
+                assert tail == head, (tail, head)
+                os.close(fd)
+            assert sorted(os.listdir(instance)) == before, os.listdir(instance)
+        assert stack.stop_sidecar() == 0
+        summary = stack.sink.stop()
+        assert summary["lost"] + summary["repeated"] + summary["disordered"] == 0, summary
+        print("%d rounds, %d rows; longest from death to removal: %.2f s" % (rounds, summary["rows"], longest))
+
+
 if __name__ == "__main__":
     options = arguments(__doc__)
     for harm, reason in ((cut_to_nothing, "cut short"), (scribble, "record"),
                          (impossible_tail, "impossible tail")):
         one_goes_wrong(options.build, harm, reason)
         print(harm.__name__, "ok")
+    for test in (stopped_hold_up_nobody, killed_in_rounds):
+        test(options.build)
+        print(test.__name__, "ok")
