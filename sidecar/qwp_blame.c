@@ -84,7 +84,7 @@ static size_t done_from(const struct qwp_blame *blame, uint64_t fsn)
     return low;
 }
 
-static struct qwp_done *done_find(const struct qwp_blame *blame, uint64_t fsn, uint64_t hash)
+struct qwp_done *qwp_blame_find_done(const struct qwp_blame *blame, uint64_t fsn, uint64_t hash)
 {
     for (size_t i = done_from(blame, fsn); i < blame->done_count && blame->done[i].fsn == fsn;
          i++) {
@@ -97,13 +97,13 @@ static struct qwp_done *done_find(const struct qwp_blame *blame, uint64_t fsn, u
 
 uint64_t qwp_blame_done(const struct qwp_blame *blame, uint64_t fsn, uint64_t hash)
 {
-    const struct qwp_done *done = done_find(blame, fsn, hash);
+    const struct qwp_done *done = qwp_blame_find_done(blame, fsn, hash);
     return done != NULL ? done->rows : 0;
 }
 
 bool qwp_blame_set_done(struct qwp_blame *blame, uint64_t fsn, uint64_t hash, uint64_t rows)
 {
-    struct qwp_done *done = done_find(blame, fsn, hash);
+    struct qwp_done *done = qwp_blame_find_done(blame, fsn, hash);
     if (done != NULL) {
         done->rows = rows > done->rows ? rows : done->rows;
         return true;
@@ -113,7 +113,7 @@ bool qwp_blame_set_done(struct qwp_blame *blame, uint64_t fsn, uint64_t hash, ui
     }
     const size_t at = done_from(blame, fsn + 1);
     memmove(&blame->done[at + 1], &blame->done[at], (blame->done_count - at) * sizeof *blame->done);
-    blame->done[at] = (struct qwp_done){fsn, hash, rows};
+    blame->done[at] = (struct qwp_done){fsn, hash, rows, 0};
     blame->done_count++;
     return true;
 }

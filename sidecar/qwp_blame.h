@@ -44,8 +44,9 @@ struct qwp_blame_table {
 
 struct qwp_done {
     uint64_t fsn;
-    uint64_t hash; /* of the table's name */
-    uint64_t rows; /* from its first one on; QWP_DONE_ALL */
+    uint64_t hash;        /* of the table's name */
+    uint64_t rows;        /* from its first one on; QWP_DONE_ALL */
+    uint64_t untold_rows; /* of them, set aside in an earlier life, and intake does not know */
 };
 
 struct qwp_blame {
@@ -71,6 +72,9 @@ void qwp_blame_forget(struct qwp_blame *blame, struct qwp_blame_table *table);
 uint64_t qwp_blame_done(const struct qwp_blame *blame, uint64_t fsn, uint64_t hash);
 /* False: no memory. Rows only grow. */
 bool qwp_blame_set_done(struct qwp_blame *blame, uint64_t fsn, uint64_t hash, uint64_t rows);
+
+/* The same, to be changed; NULL: nothing is. */
+struct qwp_done *qwp_blame_find_done(const struct qwp_blame *blame, uint64_t fsn, uint64_t hash);
 
 bool qwp_blame_is_split(const struct qwp_blame *blame, uint64_t fsn);
 /* False: it was already, or no memory. */

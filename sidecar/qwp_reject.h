@@ -57,12 +57,14 @@ struct qwp_reject {
     struct qwp_split split; /* of the plan's frame */
     struct qwp_plan plan;
     enum qwp_reject_next next;
+    bool quiet; /* the next connection is one of those that follow a refusal: no line in the log */
     uint32_t gaps;            /* DICTIONARY_GAP in a row */
     uint32_t blocked_in_vain; /* blocked for a reason that may pass, and nothing was taken since */
 
     /* The largest message: what the server says, and what it was seen not to take. */
     size_t announced_bytes;
-    size_t learned_bytes; /* 0: nothing learned */
+    size_t learned_bytes;   /* 0: nothing learned */
+    uint64_t learned_taken; /* messages taken since */
     /* A row that was refused for its size all by itself. */
     uint64_t too_big_fsn, too_big_hash, too_big_row;
     bool has_too_big;

@@ -9,7 +9,10 @@ static void on_up(void *owner, size_t message_bytes_max)
     struct qwp_sender *sender = owner;
     atomic_store_explicit(sender->options.message_bytes_max, message_bytes_max,
                           memory_order_relaxed);
-    sender->reject.announced_bytes = message_bytes_max;
+    if (sender->reject.announced_bytes != message_bytes_max) {
+        sender->reject.announced_bytes = message_bytes_max;
+        sender->reject.learned_bytes = 0;
+    }
     sender->state = QWP_SENDER_UP;
     sender->acked = false;
     sender->first_sequence = sender->next_sequence = 0;

@@ -9,7 +9,8 @@
 enum {
     PROBE_MIN_S = 1, /* between two probes of a blocked table, doubling ... */
     PROBE_MAX_S = 60,
-    LEARNED_BYTES_MIN = 1024,
+    LEARNED_BYTES_MIN = 64,
+    LEARNED_MESSAGES = 1000, /* taken, until larger ones are tried again */
     /* After a table was blocked for a reason that may pass, and nothing was taken since, it may
      * well be the server: so many times longer until the next one is blocked. */
     SICK_SERVER_PATIENCE = 10,
@@ -56,8 +57,21 @@ static void rest_taken(struct qwp_sender *sender, const struct qwp_in_flight *me
     }
 }
 
+/* What was learned may have been chance, or the server is another one by now. */
+static void size_forget(struct qwp_reject *reject, int64_t taken)
+{
+    reject->learned_taken += (uint64_t)taken;
+    if (reject->learned_bytes != 0 && reject->learned_taken >= LEARNED_MESSAGES) {
+        reject->learned_taken = 0;
+        reject->learned_bytes *= 2;
+        reject->learned_bytes =
+            reject->learned_bytes < reject->announced_bytes ? reject->learned_bytes : 0;
+    }
+}
+
 void qwp_sender_note_taken(struct qwp_sender *sender, int64_t sequence)
 {
+    size_forget(&sender->reject, sequence + 1 - sender->first_sequence);
     for (int64_t i = sender->first_sequence; i <= sequence; i++) {
         const struct qwp_in_flight *message = qwp_sender_in_flight_at(sender, i);
         if (message->kind == QWP_MESSAGE_PART) {
@@ -257,6 +271,7 @@ static enum qwp_reject_next learn_size(struct qwp_sender *sender)
         return QWP_REJECT_NOTHING;
     }
     reject->learned_bytes = half;
+    reject->learned_taken = 0;
     qwp_log(QWP_LOG_WARN, "server takes no message of this size; larger ones are taken apart",
             "refused_bytes=%zu announced_bytes=%zu trying_bytes=%zu", largest->len,
             reject->announced_bytes, half);
@@ -279,6 +294,7 @@ bool qwp_sender_refused_down(struct qwp_sender *sender)
     case QWP_REJECT_NOTHING:
         return false;
     case QWP_REJECT_AT_ONCE:
+        sender->reject.quiet = true;
         qwp_sender_attempt_at(sender, qwp_clock_monotonic_ns());
         return true;
     case QWP_REJECT_LATER:

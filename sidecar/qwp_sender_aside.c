@@ -59,7 +59,11 @@ static void entry_recall(struct qwp_sender *sender, const struct qwp_rejected_it
         const uint64_t rows = item->cause == QWP_REJECTED_TOO_BIG
                                   ? qwp_blame_done(&sender->reject.blame, item->fsn, hash)
                                   : QWP_DONE_ALL;
-        (void)qwp_blame_set_done(&sender->reject.blame, item->fsn, hash, rows);
+        struct qwp_done *done = NULL;
+        if (qwp_blame_set_done(&sender->reject.blame, item->fsn, hash, rows)) {
+            done = qwp_blame_find_done(&sender->reject.blame, item->fsn, hash);
+            done->untold_rows += item->row_count;
+        }
     }
 }
 
@@ -289,6 +293,22 @@ static void tell(struct qwp_sender *sender, enum qwp_notice_kind kind, struct qw
 static bool can_tell(struct qwp_sender *sender)
 {
     return sender->options.notices == NULL || qwp_notices_has_room(sender->options.notices);
+}
+
+bool qwp_sender_tell_recalled(struct qwp_sender *sender, struct qwp_name table, uint64_t hash)
+{
+    struct qwp_done *done =
+        qwp_blame_find_done(&sender->reject.blame, sender->reject.plan.fsn, hash);
+    if (done == NULL || done->untold_rows == 0) {
+        return true;
+    }
+    if (!can_tell(sender)) {
+        return false;
+    }
+    tell(sender, QWP_NOTICE_ASIDE, table, 0, done->untold_rows);
+    qwp_sender_add(&sender->options.page->rows_rejected, done->untold_rows);
+    done->untold_rows = 0;
+    return true;
 }
 
 static enum qwp_result entry_append(struct qwp_sender *sender, const struct qwp_split_table *table,

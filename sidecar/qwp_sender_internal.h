@@ -79,7 +79,7 @@ void qwp_sender_on_durable_timer(struct qwp_op *op, int outcome, bool more);
 /* The largest message to this server. */
 size_t qwp_sender_bytes_max(const struct qwp_sender *sender);
 /* Whether the frame cannot go as it stands in the log. */
-bool qwp_sender_goes_in_parts(const struct qwp_sender *sender, const struct qwp_frame *frame);
+bool qwp_sender_goes_in_parts(struct qwp_sender *sender, const struct qwp_frame *frame);
 /* Decides on the messages of a frame, and sets aside what is not to be offered. False: not now. */
 bool qwp_sender_plan_begin(struct qwp_sender *sender, const struct qwp_frame *frame);
 /* Sends the next message of the plan. False: not now. */
@@ -110,6 +110,9 @@ void qwp_sender_aside_close(struct qwp_sender *sender);
  * the whole frame, which cannot be read. `blamed` NULL: a row too large. False: not now. */
 bool qwp_sender_set_aside(struct qwp_sender *sender, const struct qwp_split_table *table,
                           struct qwp_blame_table *blamed, uint64_t first_row, uint64_t row_count);
+/* Rows of the plan's frame that a sidecar before us set aside: their producers have still to be
+ * told. False: not now. */
+bool qwp_sender_tell_recalled(struct qwp_sender *sender, struct qwp_name table, uint64_t hash);
 /* What a frame that cannot be read is called instead of a table. */
 struct qwp_name qwp_sender_opaque_name(void);
 /* Rows could not be set aside: tries again in a while, and says so once. */

@@ -7,7 +7,7 @@
 
 /* What frames are called that cannot be taken apart. */
 static const char opaque_name[] = "(frames that cannot be read)";
-enum { OPAQUE_HASH = 1 };
+enum { OPAQUE_HASH = 1, FLAGS_OFF = 5 };
 
 static const struct qwp_split_table opaque_table = {
     .name = {opaque_name, sizeof opaque_name - 1},
@@ -27,9 +27,32 @@ size_t qwp_sender_bytes_max(const struct qwp_sender *sender)
                : reject->announced_bytes;
 }
 
-bool qwp_sender_goes_in_parts(const struct qwp_sender *sender, const struct qwp_frame *frame)
+/* Whether anything is held against one of the frame's tables, or done of it. */
+static bool has_trouble(struct qwp_sender *sender, const struct qwp_frame *frame)
 {
-    return !qwp_blame_is_clear(&sender->reject.blame) || frame->len > qwp_sender_bytes_max(sender);
+    struct qwp_reject *reject = &sender->reject;
+    const struct qwp_dict *dict = qwp_seglog_dict(sender->options.log);
+    const struct qwp_name name = opaque_table.name;
+    if (qwp_split_glance(&reject->split, frame->payload, frame->len, qwp_dict_text, dict,
+                         qwp_dict_count(dict)) != QWP_OK) {
+        return qwp_blame_find(&reject->blame, name, OPAQUE_HASH) != NULL;
+    }
+    for (uint32_t i = 0; i < reject->split.table_count; i++) {
+        const struct qwp_split_table *table = &reject->split.tables[i];
+        if (qwp_blame_find(&reject->blame, table->name, table->hash) != NULL ||
+            qwp_blame_done(&reject->blame, frame->fsn, table->hash) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool qwp_sender_goes_in_parts(struct qwp_sender *sender, const struct qwp_frame *frame)
+{
+    const struct qwp_blame *blame = &sender->reject.blame;
+    return frame->len > qwp_sender_bytes_max(sender) ||
+           (!qwp_blame_is_clear(blame) &&
+            (qwp_blame_is_split(blame, frame->fsn) || has_trouble(sender, frame)));
 }
 
 void qwp_sender_plan_drop(struct qwp_sender *sender)
@@ -83,7 +106,8 @@ static enum fate fate_of(struct qwp_sender *sender, const struct qwp_split_table
     const uint64_t fsn = reject->plan.fsn;
     const uint64_t done = qwp_blame_done(&reject->blame, fsn, table->hash);
     if (done == QWP_DONE_ALL) {
-        return FATE_DONE;
+        return qwp_sender_tell_recalled(sender, table->name, table->hash) ? FATE_DONE
+                                                                          : FATE_NOT_NOW;
     }
     struct qwp_blame_table *blamed = qwp_blame_find(&reject->blame, table->name, table->hash);
     if (blamed != NULL && blamed->state == QWP_BLAME_BLOCKED && !is_probe_due(blamed)) {
@@ -160,9 +184,10 @@ static bool plan_opaque(struct qwp_sender *sender)
 {
     struct qwp_plan *plan = &sender->reject.plan;
     const enum fate fate = fate_of(sender, &opaque_table);
-    plan->careful = true;
+    /* One whose commit comes later is not answered by itself: no use in waiting. */
+    plan->careful = (plan->frame[FLAGS_OFF] & QWP_FLAG_DEFER_COMMIT) == 0;
     if (fate != FATE_DONE && fate != FATE_NOT_NOW) {
-        item_add(plan, QWP_PLAN_WHOLE, fate == FATE_LAST);
+        item_add(plan, QWP_PLAN_WHOLE, fate == FATE_LAST && plan->careful);
     }
     return fate != FATE_NOT_NOW;
 }

@@ -199,7 +199,9 @@ void qwp_sender_connected(struct qwp_sender *sender)
         }
         return;
     }
-    qwp_log(QWP_LOG_INFO, "connected", "endpoint=%s:%u frames_waiting=%llu",
+    const bool quiet = sender->reject.quiet;
+    sender->reject.quiet = false;
+    qwp_log(quiet ? QWP_LOG_DEBUG : QWP_LOG_INFO, "connected", "endpoint=%s:%u frames_waiting=%llu",
             qwp_sender_endpoint(sender)->host, qwp_sender_endpoint(sender)->port,
             (unsigned long long)qwp_sender_frames_waiting(sender));
 }

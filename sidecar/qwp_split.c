@@ -98,17 +98,34 @@ static enum qwp_result sort(struct qwp_split *split, struct qwp_error *err)
     return QWP_OK;
 }
 
+static enum qwp_result decode(struct qwp_split *split, const unsigned char *frame, size_t len,
+                              enum qwp_decode_depth depth, struct qwp_error *err)
+{
+    forget(split);
+    split->decoder.options.depth = depth;
+    const enum qwp_result result =
+        qwp_decode_message(&split->decoder, frame, len, &split->message, err);
+    return result == QWP_OK ? sort(split, err) : result;
+}
+
 enum qwp_result qwp_split_open(struct qwp_split *split, const unsigned char *frame, size_t len,
                                qwp_symbol_text_fn symbol_text, const void *symbols,
                                uint32_t symbol_count, struct qwp_error *err)
 {
-    forget(split);
     split->decoder.options.symbol_text = symbol_text;
     split->decoder.options.symbols = symbols;
     split->decoder.options.symbol_count = symbol_count;
-    const enum qwp_result result =
-        qwp_decode_message(&split->decoder, frame, len, &split->message, err);
-    return result == QWP_OK ? sort(split, err) : result;
+    return decode(split, frame, len, QWP_DECODE_FULL, err);
+}
+
+enum qwp_result qwp_split_glance(struct qwp_split *split, const unsigned char *frame, size_t len,
+                                 qwp_symbol_text_fn symbol_text, const void *symbols,
+                                 uint32_t symbol_count)
+{
+    split->decoder.options.symbol_text = symbol_text;
+    split->decoder.options.symbols = symbols;
+    split->decoder.options.symbol_count = symbol_count;
+    return decode(split, frame, len, QWP_DECODE_COUNT, NULL);
 }
 
 /* ---- messages ---- */

@@ -44,6 +44,10 @@ QWP_MUST_USE enum qwp_result qwp_split_open(struct qwp_split *split, const unsig
                                             size_t len, qwp_symbol_text_fn symbol_text,
                                             const void *symbols, uint32_t symbol_count,
                                             struct qwp_error *err);
+/* The same without looking into values: enough to know the tables, and to copy blocks. */
+QWP_MUST_USE enum qwp_result qwp_split_glance(struct qwp_split *split, const unsigned char *frame,
+                                              size_t len, qwp_symbol_text_fn symbol_text,
+                                              const void *symbols, uint32_t symbol_count);
 
 /* Begins a message with an empty delta, with the frame's flags but those in `without`, and ends it.
  */
