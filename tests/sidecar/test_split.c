@@ -71,6 +71,16 @@ static void expect_lines(const struct lines *got, const struct lines *want)
                   "other rows:\n%.2000s\n%.2000s", got->text, want->text);
 }
 
+static bool has_type(const struct fixture *f, uint8_t type)
+{
+    for (uint32_t i = 0; i < f->block.column_count; i++) {
+        if (f->block.columns[i].type == type) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A frame of random blocks. */
 static struct qwp_bytes random_frame(void)
 {
@@ -83,7 +93,16 @@ static struct qwp_bytes random_frame(void)
     for (uint32_t i = 0; i < blocks; i++) {
         struct fixture f;
         random_fixture(&f, &state);
-        const char *name = table_names[random_below(&state, TABLES)];
+        /* FLOAT may come out as DOUBLE where another block of the table has one, with other
+         * digits: so those are kept apart. */
+        if (has_type(&f, QWP_TYPE_FLOAT) && has_type(&f, QWP_TYPE_DOUBLE)) {
+            fixture_free(&f);
+            i--;
+            continue;
+        }
+        const char *name = has_type(&f, QWP_TYPE_FLOAT)
+                               ? table_names[0]
+                               : table_names[1 + random_below(&state, TABLES - 1)];
         f.block.table = (struct qwp_name){name, (uint32_t)strlen(name)};
         struct qwp_encoded done;
         ck_assert_int_eq(fixture_encode(&f, QWP_ENCODE_GORILLA, &done), QWP_OK);
