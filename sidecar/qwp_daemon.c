@@ -48,6 +48,7 @@ struct daemon {
     struct qwp_notices notices;         /* sender to intake */
     char rejected_dir[PATH_BYTES + 16]; /* where refused rows go */
     struct qwp_orphans orphans;
+    struct qwp_notify notify;
     struct qwp_observe *observe; /* NULL: nobody may ask */
     struct qwp_ending ending;
 };
@@ -398,6 +399,7 @@ static void ready(void *owner)
     qwp_log(QWP_LOG_INFO, "ready", "version=" QWP_VERSION " rings=%s instance=%s loop=%s pid=%d",
             d->options->rings_dir, d->options->name,
             d->loop_kind == QWP_LOOP_URING ? "uring" : "epoll", (int)getpid());
+    qwp_notify_send(&d->notify, "READY=1");
 }
 
 static enum qwp_result run(struct daemon *d, struct qwp_error *err)
@@ -414,6 +416,7 @@ static enum qwp_result run(struct daemon *d, struct qwp_error *err)
         .housework = &d->housework,
         .peer = dedicated ? d->sender_loop : NULL,
         .ending = &d->ending,
+        .notify = &d->notify,
         .spin = d->options->idle == QWP_IDLE_SPIN,
         .ready = ready,
         .owner = d,
@@ -485,6 +488,7 @@ static void close_fd(int fd)
 static void stop(struct daemon *d)
 {
     qwp_observe_stop(d->observe);
+    qwp_notify_close(&d->notify);
     qwp_orphans_stop(&d->orphans);
     qwp_sender_fini(&d->sender);
     qwp_intake_fini(&d->intake);
@@ -525,6 +529,7 @@ int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *con
     qwp_writers_init(&d->writers);
     d->dir_fd = d->private_fd = d->lock_fd = d->inotify_fd = -1;
     d->bell.fifo_fd = -1;
+    qwp_notify_open(&d->notify);
     d->ending.grace_ns = conf->close_flush_ns_max;
     struct qwp_error err = {0};
     int code = QWP_EXIT_FAILED;

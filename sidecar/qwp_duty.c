@@ -59,10 +59,12 @@ static void report(struct qwp_duty *duty, int64_t now_ns)
     duty->report_ns = now_ns + (int64_t)REPORT_MS * QWP_NS_PER_MS;
 }
 
-/* For whoever has woken the loop to see whether it lives. */
-static void beat(struct qwp_duty *duty, int64_t now_ns)
+/* For whoever has woken the loop to see whether it lives, and for the service manager's watchdog.
+ * Returns when the next one is due. */
+static int64_t beat(struct qwp_duty *duty, int64_t now_ns)
 {
     atomic_store_explicit(&duty->control->header->beat_ns, now_ns, memory_order_relaxed);
+    return duty->notify != NULL ? qwp_notify_beat(duty->notify, now_ns) : QWP_NEVER_NS;
 }
 
 /* ---- what wakes a parked duty ---- */
@@ -255,6 +257,9 @@ static bool end_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
         atomic_store_explicit(&duty->control->header->state, QWP_SIDECAR_CLOSING,
                               memory_order_relaxed);
         qwp_intake_close_rings(duty->intake);
+        if (duty->notify != NULL) {
+            qwp_notify_send(duty->notify, "STOPPING=1");
+        }
         qwp_log(QWP_LOG_INFO, "closing: taking what is in the rings, waiting for acknowledgements",
                 "frames_waiting=%llu grace_ms=%lld",
                 (unsigned long long)(qwp_seglog_published_count(duty->log) -
@@ -318,7 +323,7 @@ static void park(struct qwp_duty *duty, int64_t next_intake_ns, int64_t next_ns)
             }
         }
         qwp_intake_settle(duty->intake, now_ns);
-        beat(duty, now_ns);
+        next_ns = sooner(next_ns, beat(duty, now_ns));
         if (duty->intake->figures_changed || duty->figures_changed) {
             report(duty, now_ns);
         }
@@ -365,7 +370,7 @@ static void cycle(struct qwp_duty *duty)
         int64_t next_ns = QWP_NEVER_NS;
         bool worked = false;
         if (duty->intake != NULL) {
-            beat(duty, now_ns);
+            next_ns = sooner(next_ns, beat(duty, now_ns));
             hangup_forward(duty);
             worked |= intake_step(duty, now_ns, &next_intake_ns);
         }

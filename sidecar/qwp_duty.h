@@ -12,6 +12,7 @@
 
 #include "sidecar/qwp_housework.h"
 #include "sidecar/qwp_intake.h"
+#include "sidecar/qwp_notify.h"
 #include "sidecar/qwp_sender.h"
 #include "transport/qwp_loop.h"
 
@@ -37,6 +38,7 @@ struct qwp_duty {
     struct qwp_housework *housework; /* the keeper's slow operations */
     struct qwp_loop *peer;           /* the other duty's loop; NULL: all is here */
     struct qwp_ending *ending;
+    struct qwp_notify *notify; /* with intake; NULL: nobody to tell */
     void (*ready)(
         void *owner); /* called by the sender's duty, at the first connection if waited for */
     void *owner;
@@ -50,7 +52,7 @@ struct qwp_duty {
     uint64_t acked_seen;
     int64_t keeper_ns;                  /* when it is due by time */
     enum qwp_keeper_state keeper_state; /* as it was shown */
-    bool figures_changed;               /* the keeper\'s */
+    bool figures_changed;               /* the keeper's */
     int64_t report_ns;                  /* next figures while busy */
     int64_t rescan_ns;
     int signals_seen;

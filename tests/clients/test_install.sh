@@ -17,7 +17,9 @@ skip() {
 command -v c++ >/dev/null || skip "no C++ compiler"
 command -v pkg-config >/dev/null || skip "no pkg-config"
 
-cmake --install "$build" --component producer --prefix "$prefix" >/dev/null
+for component in producer_runtime producer; do
+    cmake --install "$build" --component "$component" --prefix "$prefix" >/dev/null
+done
 
 headers=$(cd "$prefix/include" && find . -type f)
 [ "$headers" = ./qwp.h ] || { echo "one header expected, found: $headers"; exit 1; }
