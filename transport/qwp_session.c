@@ -95,6 +95,7 @@ static void reset_connection(struct qwp_session *s)
     s->ping_open = s->was_due = false;
     s->last_chance_ns = 0;
     s->acked_sequence = -1;
+    s->rejected_sequence = INT64_MAX;
     s->peer_taken_pos = 0;
     s->staged_len = 0;
     s->down = (struct qwp_session_down){0};

@@ -63,7 +63,9 @@ struct qwp_session_callbacks {
                uint16_t table_count);
     void (*durable)(void *owner, const unsigned char *tables, size_t tables_bytes,
                     uint16_t table_count);
-    /* After this the session reads to the end of the stream and goes down by itself. */
+    /* Once a connection at most, of a message that is not acknowledged; an OK that covers it is
+     * never told after it. The session then reads to the end of the stream and goes down by itself.
+     */
     void (*rejected)(void *owner, int64_t sequence, uint8_t status, const char *text, size_t len);
     /* There is room again after qwp_session_send() said QWP_AGAIN. */
     void (*writable)(void *owner);

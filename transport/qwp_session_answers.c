@@ -18,6 +18,10 @@ static void breach(struct qwp_session *s, const char *text)
 
 static void on_ok(struct qwp_session *s, const struct qwp_answer *answer)
 {
+    if (answer->sequence >= s->rejected_sequence) {
+        breach(s, "an OK that covers a message which was rejected");
+        return;
+    }
     if (answer->sequence <= s->acked_sequence) {
         return; /* late: says nothing new */
     }
@@ -26,8 +30,18 @@ static void on_ok(struct qwp_session *s, const struct qwp_answer *answer)
                               answer->tables_bytes, answer->table_count);
 }
 
+/* One, of a message that is not settled: whom it blames may lose his rows. */
 static void on_rejected(struct qwp_session *s, const struct qwp_answer *answer)
 {
+    if (answer->sequence <= s->acked_sequence) {
+        breach(s, "a message rejected that was acknowledged before");
+        return;
+    }
+    if (s->rejected_sequence != INT64_MAX) {
+        breach(s, "an answer after the rejection of a message");
+        return;
+    }
+    s->rejected_sequence = answer->sequence;
     if (s->state == STATE_UP) {
         qwp_session_note_down(s, QWP_DOWN_REJECTED, 0,
                               "message %" PRId64 " rejected with status 0x%02x: %.*s",

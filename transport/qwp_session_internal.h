@@ -71,7 +71,8 @@ struct qwp_session {
     int64_t last_chance_ns;  /* dead by the clock; what lies unread is taken in till then; 0: not */
     uint64_t peer_taken_pos; /* bytes that the peer's kernel has acknowledged */
 
-    int64_t acked_sequence;
+    int64_t acked_sequence;    /* -1: none */
+    int64_t rejected_sequence; /* INT64_MAX: none */
 
     struct qwp_op connect_op;
     struct qwp_op recv_op;
