@@ -34,6 +34,7 @@ struct qwp_rejected_file {
     bool dirty;
     bool ended; /* kept only until it is flushed */
     struct symbol_map map;
+    unsigned char symbols_uuid[16]; /* what the keys of the map are ids of */
 };
 
 /* ---- symbols ---- */
@@ -409,7 +410,8 @@ enum qwp_result qwp_rejected_append(struct qwp_rejected *rejected,
                                     const struct qwp_rejected_source *source, struct qwp_error *err)
 {
     struct qwp_rejected_file *file = *file_of(rejected, entry->table);
-    if (file != NULL && file->bytes < QWP_REJECTED_FILE_BYTES_MAX) {
+    if (file != NULL && file->bytes < QWP_REJECTED_FILE_BYTES_MAX &&
+        memcmp(file->symbols_uuid, source->symbols_uuid, sizeof file->symbols_uuid) == 0) {
         const enum qwp_result result = append_to(rejected, file, entry, source, err);
         if (result != QWP_AGAIN) {
             return result;
@@ -418,6 +420,7 @@ enum qwp_result qwp_rejected_append(struct qwp_rejected *rejected,
     qwp_rejected_end_table(rejected, entry->table);
     enum qwp_result result = file_begin(rejected, entry->table, &file, err);
     if (result == QWP_OK) {
+        memcpy(file->symbols_uuid, source->symbols_uuid, sizeof file->symbols_uuid);
         result = append_to(rejected, file, entry, source, err);
     }
     return result == QWP_AGAIN

@@ -6,9 +6,11 @@
  *
  * Threads: the sender's. Other processes may put rows back: they hold a lock (flock) on a file
  *          while they mark its entries or remove it, and appending goes on in another one.
- * Crash:   an entry is there whole or not at all. With `durable` it is on disk once flush() said
- *          QWP_OK: call it before the frame counts as settled.
- * Errors:  QWP_IO leaves nothing behind that counts; try again later. */
+ * Progress: writes into the page cache; with `durable` flush() syncs, on the sender's thread: what
+ * a blocked table costs its neighbours there is a sync for each acknowledgement. Crash:   an entry
+ * is there whole or not at all. With `durable` it is on disk once flush() said QWP_OK: call it
+ * before the frame counts as settled. Errors:  QWP_IO leaves nothing behind that counts; try again
+ * later. */
 #ifndef QWP_REJECTED_H
 #define QWP_REJECTED_H
 
@@ -68,6 +70,7 @@ struct qwp_rejected_source {
     uint8_t flags; /* of the message */
     qwp_symbol_text_fn symbol_text;
     const void *symbols;
+    unsigned char symbols_uuid[16]; /* of the slot whose ids they are; another: another file */
 };
 
 /* Appends an entry to the file of its table. */

@@ -339,7 +339,7 @@ static enum qwp_result entry_append(struct qwp_sender *sender, const struct qwp_
         .producers = producers,
     };
     struct blocks blocks = {&reject->split, table, first_row, row_count};
-    const struct qwp_rejected_source source = {
+    struct qwp_rejected_source source = {
         .opaque = table == NULL ? plan->frame : NULL,
         .opaque_len = plan->len,
         .blocks = blocks_put,
@@ -348,6 +348,8 @@ static enum qwp_result entry_append(struct qwp_sender *sender, const struct qwp_
         .symbol_text = qwp_dict_text,
         .symbols = qwp_seglog_dict(sender->options.log),
     };
+    memcpy(source.symbols_uuid, qwp_seglog_recovered(sender->options.log)->slot_uuid,
+           sizeof source.symbols_uuid);
     return qwp_rejected_append(&reject->folder, &entry, &source, err);
 }
 

@@ -67,8 +67,8 @@ class Case(Stack):
         return {trouble["table"]: trouble for trouble in self.status()["troubles"]}
 
 
-def type_clash(options):
-    with Case(options) as case:
+def type_clash(options, sidecar=()):
+    with Case(options, sidecar=sidecar) as case:
         case.sink.fault("status=3,table=bad,text=no such type")
         for _ in range(5):
             case.write(20)
@@ -97,6 +97,10 @@ def type_clash(options):
         assert case.delivered("bad") == list(range(120))
         assert case.delivered("good") == list(range(120))
         assert case.stop_sidecar() == 0
+
+
+def two_threads(options):
+    type_clash(options, sidecar=["--threading", "dedicated"])
 
 
 def probes(options):
@@ -254,7 +258,7 @@ def full(options):
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    for check in (type_clash, probes, may_pass, terminal, not_the_frames_fault, sizes, close_1009,
+    for check in (type_clash, two_threads, probes, may_pass, terminal, not_the_frames_fault, sizes, close_1009,
                   crashes, full):
         check(options)
         print(check.__name__, "ok", flush=True)
