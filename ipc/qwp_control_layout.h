@@ -18,7 +18,7 @@
 #define QWP_CONTROL_MAGIC UINT64_C(0x314c52544e4f4351) /* "QCONTRL1" */
 #define QWP_CONTROL_FILE  "control"
 #define QWP_BELL_FILE     "bell"
-enum { QWP_CONTROL_MAJOR = 1, QWP_CONTROL_MINOR = 3 };
+enum { QWP_CONTROL_MAJOR = 1, QWP_CONTROL_MINOR = 4 };
 
 /* epoch: count in the high bits, state in the low two. */
 enum {
@@ -69,7 +69,9 @@ struct qwp_control_producer {
     char name[QWP_RING_NAME_BYTES];
     char file_name[128];
     char reason[QWP_RING_REASON_BYTES];
-    _Atomic uint64_t bytes_taken; /* out of the ring, over its life; since minor version 2 */
+    _Atomic uint64_t bytes_taken;  /* out of the ring, over its life; since minor version 2 */
+    _Atomic uint64_t symbols;      /* brought to the dictionary, over all generations */
+    _Atomic uint64_t symbol_waits; /* times it had to wait for the next generation with more */
 };
 
 /* One per table with rows, for `status`; those beyond the bound are not shown. Entries are never
@@ -178,6 +180,10 @@ struct qwp_control_header {
     _Atomic uint64_t rejected_bytes; /* in the folder of refused rows */
     _Atomic uint64_t rejected_bytes_max;
     char rejected_dir[QWP_CONTROL_DIR_BYTES]; /* writer: sidecar, at its start */
+
+    /* The same, since minor version 4. */
+    _Atomic uint64_t generations; /* slots that the store consists of; writer: keeper */
+    _Atomic uint64_t symbols;     /* in the dictionary of the newest one; writer: intake */
 };
 
 enum { QWP_CONTROL_PRODUCERS_OFF = 4096 };

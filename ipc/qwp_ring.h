@@ -178,6 +178,11 @@ struct qwp_ring_def {
 };
 QWP_MUST_USE enum qwp_result qwp_ring_next_def(struct qwp_ring_rx *rx, unsigned char *entry,
                                                struct qwp_ring_def *def, struct qwp_error *err);
+/* Reads a symbol's definition again: `pos` is defs_seen as it was before next_def() gave it.
+ * QWP_CORRUPT: it is none any more. */
+QWP_MUST_USE enum qwp_result qwp_ring_symbol_at(const struct qwp_ring_rx *rx, uint64_t pos,
+                                                unsigned char *entry, struct qwp_ring_def *def,
+                                                struct qwp_error *err);
 /* Everything below head_pos is stored: moves head and counters, wakes a waiting producer. */
 void qwp_ring_release(struct qwp_ring_rx *rx, uint64_t head_pos, uint64_t rows);
 /* Everything below acked_pos is settled, `rejected` of its rows were set aside. */

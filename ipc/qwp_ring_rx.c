@@ -484,26 +484,25 @@ static enum qwp_result poll_defs(struct qwp_ring_rx *rx, struct qwp_error *err)
     return QWP_OK;
 }
 
-enum qwp_result qwp_ring_next_def(struct qwp_ring_rx *rx, unsigned char *entry,
-                                  struct qwp_ring_def *def, struct qwp_error *err)
+/* Reads the one at `pos`, which is below defs_tail_seen. */
+static enum qwp_result def_read(const struct qwp_ring_rx *rx, uint64_t pos, unsigned char *entry,
+                                struct qwp_ring_def *def, uint32_t *size_bytes,
+                                struct qwp_error *err)
 {
-    enum qwp_result result = poll_defs(rx, err);
-    if (result != QWP_OK) {
-        return result;
-    }
-    const unsigned char *at = rx->defs + rx->defs_seen;
-    const uint64_t left = rx->defs_tail_seen - rx->defs_seen;
+    const unsigned char *at = rx->defs + pos;
+    const uint64_t left = rx->defs_tail_seen - pos;
     const uint32_t size = qwp_load_u32(at); /* once: the copy's own word may be another by then */
     if (size < QWP_DEF_HEADER_BYTES || size > left || size > QWP_RING_DEF_BYTES_MAX ||
         (size & (QWP_RECORD_ALIGN - 1)) != 0) {
-        return qwp_fail(
-            err, QWP_CORRUPT, 0, "ring '%s': definition at %llu claims %u bytes, %llu are there",
-            rx->file_name, (unsigned long long)rx->defs_seen, size, (unsigned long long)left);
+        return qwp_fail(err, QWP_CORRUPT, 0,
+                        "ring '%s': definition at %llu claims %u bytes, %llu are there",
+                        rx->file_name, (unsigned long long)pos, size, (unsigned long long)left);
     }
     memcpy(entry, at, size);
     const uint16_t kind = qwp_load_u16(entry + 4);
     const struct cursor body = {entry + QWP_DEF_HEADER_BYTES, size - QWP_DEF_HEADER_BYTES};
     *def = (struct qwp_ring_def){.kind = (enum qwp_def_kind)kind};
+    enum qwp_result result;
     if (kind == QWP_DEF_SYMBOL) {
         result = parse_symbol(body, def, err);
     } else if (kind == QWP_DEF_SHAPE) {
@@ -513,11 +512,38 @@ enum qwp_result qwp_ring_next_def(struct qwp_ring_rx *rx, unsigned char *entry,
     }
     if (result != QWP_OK) {
         qwp_error_prefix(err, "ring '%s', definition at %llu", rx->file_name,
-                         (unsigned long long)rx->defs_seen);
+                         (unsigned long long)pos);
         return result;
     }
-    rx->defs_seen += size;
+    *size_bytes = size;
     return QWP_OK;
+}
+
+enum qwp_result qwp_ring_next_def(struct qwp_ring_rx *rx, unsigned char *entry,
+                                  struct qwp_ring_def *def, struct qwp_error *err)
+{
+    enum qwp_result result = poll_defs(rx, err);
+    uint32_t size_bytes;
+    if (result == QWP_OK) {
+        result = def_read(rx, rx->defs_seen, entry, def, &size_bytes, err);
+    }
+    if (result == QWP_OK) {
+        rx->defs_seen += size_bytes;
+    }
+    return result;
+}
+
+enum qwp_result qwp_ring_symbol_at(const struct qwp_ring_rx *rx, uint64_t pos, unsigned char *entry,
+                                   struct qwp_ring_def *def, struct qwp_error *err)
+{
+    uint32_t size_bytes;
+    const enum qwp_result result = def_read(rx, pos, entry, def, &size_bytes, err);
+    if (result != QWP_OK || def->kind == QWP_DEF_SYMBOL) {
+        return result;
+    }
+    qwp_shape_destroy(def->shape);
+    return qwp_fail(err, QWP_CORRUPT, 0, "ring '%s': the definition at %llu was changed",
+                    rx->file_name, (unsigned long long)pos);
 }
 
 /* ---- progress ---- */

@@ -37,8 +37,8 @@ static bool lies_within(uint32_t off, uint64_t bytes, uint32_t begin, uint32_t e
 }
 
 /* Gives the symbols of a column of texts their codes. */
-static enum qwp_result texts_intern(struct qwp_row_index *index, struct qwp_chunk_part *part,
-                                    const struct place *place)
+static enum qwp_result texts_intern(struct qwp_row_index *index, struct qwp_source *source,
+                                    struct qwp_chunk_part *part, const struct place *place)
 {
     const size_t count = part->value_count;
     /* The offsets as they are now; each makes room for a code when its text is known. */
@@ -55,13 +55,25 @@ static enum qwp_result texts_intern(struct qwp_row_index *index, struct qwp_chun
             return chunk_fail(place, "text offsets that fall or pass the text's end");
         }
         const enum qwp_result result = qwp_row_index_intern(
-            index, texts + begin, offsets[i + 1] - begin, &offsets[i], place->err);
+            index, source, texts + begin, offsets[i + 1] - begin, &offsets[i], place->err);
         if (result != QWP_OK) {
             return result;
         }
     }
     part->codes = offsets;
     return QWP_OK;
+}
+
+/* The symbols of a column of indexes, some of that ring not being in the dictionary yet. */
+static enum qwp_result symbols_need(struct qwp_row_index *index, struct qwp_source *source,
+                                    const struct qwp_chunk_part *part, const struct place *place)
+{
+    enum qwp_result result = QWP_OK;
+    for (uint32_t i = 0; i < part->value_count && result == QWP_OK; i++) {
+        const uint32_t field = qwp_load_u32(part->values + (size_t)i * sizeof field);
+        result = qwp_row_index_symbol(index, source, field, place->err);
+    }
+    return result;
 }
 
 static enum qwp_result entry_index(struct qwp_row_index *index, const struct qwp_row *row,
@@ -101,7 +113,12 @@ static enum qwp_result entry_index(struct qwp_row_index *index, const struct qwp
     if (values_bytes < qwp_chunk_values_bytes(type, is_text, part->value_count)) {
         return chunk_fail(place, "fewer values than rows without null");
     }
-    return is_text ? texts_intern(index, part, place) : QWP_OK;
+    if (is_text) {
+        return texts_intern(index, row->source, part, place);
+    }
+    return type == QWP_TYPE_SYMBOL && row->source->symbols.unset > 0
+               ? symbols_need(index, row->source, part, place)
+               : QWP_OK;
 }
 
 enum qwp_result qwp_chunk_index(struct qwp_row_index *index, struct qwp_row *row,
@@ -130,8 +147,8 @@ enum qwp_result qwp_chunk_index(struct qwp_row_index *index, struct qwp_row *row
         .designated_type = shape->designated_type,
         .row_count = rows,
         .parts = staged->parts,
-        .symbol_codes = row->source->symbol_codes,
-        .symbol_count = row->source->symbol_count,
+        .symbol_codes = row->source->symbols.codes,
+        .symbol_count = row->source->symbols.count,
     };
     row->chunk = staged;
     for (uint32_t c = 0; c < entries; c++) {

@@ -37,7 +37,7 @@ struct daemon {
     struct qwp_control control;
     struct qwp_bell_rx bell;
     struct qwp_housework housework;
-    struct qwp_seglog *log;
+    struct qwp_generations store;
     struct qwp_cursors *cursors;
     struct qwp_loop *loop; /* intake's, or everyone's */
     enum qwp_loop_kind loop_kind;
@@ -152,50 +152,61 @@ static enum qwp_result rejected_dir_find(struct daemon *d, const char *slot, str
     return QWP_OK;
 }
 
+static void damage_log(const struct qwp_generations *store, const struct qwp_generation *one)
+{
+    const struct qwp_seglog_recovery *recovered = qwp_seglog_recovered(one->log);
+    if (recovered->damage_count > 0) {
+        qwp_log(QWP_LOG_ERROR, "store was damaged; what could not be used is kept",
+                "store=\"%s/%s\" damage=\"%s\" files_set_aside=%u slot_set_aside=\"%s\"",
+                store->shown, one->name, recovered->damage, recovered->files_set_aside,
+                recovered->slot_set_aside);
+    }
+}
+
 /* <sf_dir>/<sender_id>, or in memory mode a slot beside the rings. */
-static enum qwp_result log_start(struct daemon *d, struct qwp_error *err)
+static enum qwp_result store_start(struct daemon *d, struct qwp_error *err)
 {
     const struct qwp_conf *conf = d->conf;
-    char path[PATH_BYTES];
+    char parent[PATH_BYTES];
     char shown[PATH_BYTES]; /* in messages */
     if (conf->sf_dir != NULL) {
         if (mkdir(conf->sf_dir, 0700) != 0 && errno != EEXIST) {
             return qwp_fail(err, QWP_IO, errno, "cannot make sf_dir %s", conf->sf_dir);
         }
-        snprintf(path, sizeof path, "%s/%s", conf->sf_dir, conf->sender_id);
-        snprintf(shown, sizeof shown, "%s", path);
+        snprintf(parent, sizeof parent, "%s", conf->sf_dir);
+        snprintf(shown, sizeof shown, "%s", parent);
     } else {
-        snprintf(path, sizeof path, "/proc/self/fd/%d/slot", d->private_fd);
-        snprintf(shown, sizeof shown, "%s/%s/.sidecar/slot", d->options->rings_dir,
-                 d->options->name);
+        snprintf(parent, sizeof parent, "/proc/self/fd/%d", d->private_fd);
+        snprintf(shown, sizeof shown, "%s/%s/.sidecar", d->options->rings_dir, d->options->name);
     }
-    const struct qwp_seglog_options log = {
-        .dir = path,
-        .name = shown,
-        .segment_bytes = conf->sf_segment_bytes,
-        .total_bytes_max = conf->sf_total_bytes_max,
-        .durability = (enum qwp_durability)conf->sf_durability,
-        .sync_interval_ns = conf->sf_sync_interval_ns,
-        .payload_crc = conf->sf_dir != NULL,
-        .symbols_max = QWP_DICT_SYMBOLS_MAX,
-        .symbol_bytes_max = UINT64_C(256) * 1024 * 1024,
-        .slow = &d->housework.slow,
-    };
     qwp_housework_init(&d->housework, d->sender_loop);
-    enum qwp_result result = qwp_seglog_open(&d->log, &log, err);
-    if (result == QWP_OK) {
-        result = rejected_dir_find(d, path, err);
+    const struct qwp_generations_options store = {
+        .parent = parent,
+        .name = conf->sf_dir != NULL ? conf->sender_id : "slot",
+        .shown = shown,
+        .is_durable = conf->sf_dir != NULL,
+        .log = {.segment_bytes = conf->sf_segment_bytes,
+                .total_bytes_max = conf->sf_total_bytes_max,
+                .durability = (enum qwp_durability)conf->sf_durability,
+                .sync_interval_ns = conf->sf_sync_interval_ns,
+                .payload_crc = conf->sf_dir != NULL,
+                .symbols_max = QWP_DICT_SYMBOLS_MAX,
+                .symbol_bytes_max = UINT64_C(256) * 1024 * 1024,
+                .slow = &d->housework.slow},
+    };
+    const enum qwp_result result = qwp_generations_open(&d->store, &store, err);
+    if (result != QWP_OK) {
+        return result;
     }
-    if (result == QWP_OK && qwp_seglog_recovered(d->log)->damage_count > 0) {
-        const struct qwp_seglog_recovery *recovered = qwp_seglog_recovered(d->log);
-        qwp_log(QWP_LOG_ERROR, "store was damaged; what could not be used is kept",
-                "store=\"%s\" damage=\"%s\" files_set_aside=%u slot_set_aside=\"%s\"", shown,
-                recovered->damage, recovered->files_set_aside, recovered->slot_set_aside);
+    for (const struct qwp_generation *one = d->store.home; one != NULL; one = one->next) {
+        damage_log(&d->store, one);
     }
-    return result;
+    char home[PATH_BYTES + QWP_GENERATION_NAME_BYTES];
+    snprintf(home, sizeof home, "%s/%s", parent, d->store.home->name);
+    return rejected_dir_find(d, home, err);
 }
 
-/* What the sidecar before us knew of each ring, as far as its frames are in the log. */
+/* What the sidecar before us knew of each ring, as far as its frames are in the store. */
 static enum qwp_result cursors_start(struct daemon *d, struct qwp_error *err)
 {
     const enum qwp_result result =
@@ -203,20 +214,27 @@ static enum qwp_result cursors_start(struct daemon *d, struct qwp_error *err)
     if (result != QWP_OK) {
         return result;
     }
-    const struct qwp_seglog_recovery *recovered = qwp_seglog_recovered(d->log);
-    struct qwp_cursors_log log = {
-        .next_fsn = recovered->next_fsn,
-        .last_witness = recovered->last_witness,
-    };
-    memcpy(log.slot_uuid, recovered->slot_uuid, sizeof log.slot_uuid);
-    qwp_cursors_recovered(d->cursors, &log, 1);
-    qwp_cursors_use(d->cursors, recovered->slot_uuid);
+    struct qwp_cursors_log logs[QWP_GENERATIONS_MAX + 1];
+    size_t count = 0;
+    for (const struct qwp_generation *one = d->store.home; one != NULL; one = one->next) {
+        const struct qwp_seglog_recovery *recovered = qwp_seglog_recovered(one->log);
+        logs[count] = (struct qwp_cursors_log){
+            .next_fsn = recovered->next_fsn,
+            .last_witness = recovered->last_witness,
+        };
+        memcpy(logs[count++].slot_uuid, recovered->slot_uuid, sizeof logs[0].slot_uuid);
+    }
+    qwp_cursors_recovered(d->cursors, logs, count);
+    qwp_cursors_use(d->cursors, qwp_seglog_recovered(qwp_generations_writer(&d->store))->slot_uuid);
     return QWP_OK;
 }
 
 static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
 {
     const struct qwp_options *options = d->options;
+    const uint32_t producer_symbols = options->producer_symbols != 0
+                                          ? (uint32_t)options->producer_symbols
+                                          : (uint32_t)(options->generation_symbols + 1) / 2;
     const struct qwp_intake_options intake = {
         .linger_ns = options->linger_ns,
         .batch_rows = options->batch_rows_max,
@@ -226,6 +244,11 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
         .encode_flags = QWP_ENCODE_GORILLA | (options->compact ? QWP_ENCODE_COMPACT : 0u),
         .producers_max = (uint32_t)options->producers_max,
         .tables_max = TABLES_MAX,
+        .generation_symbols = (uint32_t)options->generation_symbols,
+        .generation_bytes = options->generation_bytes,
+        .producer_symbols = producer_symbols,
+        .producer_symbol_bytes =
+            options->generation_bytes * producer_symbols / options->generation_symbols,
         .notices = &d->notices,
         .writers = &d->writers,
         .ring_limits = {.data_bytes_max = options->ring_bytes_max,
@@ -236,7 +259,7 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
                         .symbols_max = (uint32_t)options->producer_symbols_max},
     };
     enum qwp_result result = qwp_intake_init(&d->intake, &intake, d->dir_fd, &d->control, &d->bell,
-                                             d->log, d->cursors, err);
+                                             &d->store, d->cursors, err);
     if (result != QWP_OK) {
         return result;
     }
@@ -246,7 +269,8 @@ static enum qwp_result workers_start(struct daemon *d, struct qwp_error *err)
     const struct qwp_sender_options sender = {
         .loop = d->sender_loop,
         .conf = d->conf,
-        .log = d->log,
+        .log = qwp_generations_reader(&d->store),
+        .generations = &d->store,
         .page = d->control.header,
         .message_bytes_max = &d->intake.message_bytes_max,
         .rejected_dir = d->rejected_dir,
@@ -321,7 +345,7 @@ static enum qwp_result start(struct daemon *d, struct qwp_error *err)
     enum qwp_result result = rendezvous_start(d, err);
     result = result == QWP_OK ? loops_start(d, err) : result;
     result = result == QWP_OK ? qwp_guard_open((uint32_t)d->options->producers_max, err) : result;
-    result = result == QWP_OK ? log_start(d, err) : result;
+    result = result == QWP_OK ? store_start(d, err) : result;
     result = result == QWP_OK ? cursors_start(d, err) : result;
     result = result == QWP_OK ? bell_start(d, err) : result;
     result = result == QWP_OK ? workers_start(d, err) : result;
@@ -407,7 +431,7 @@ static enum qwp_result run(struct daemon *d, struct qwp_error *err)
     const bool dedicated = d->sender_loop != d->loop;
     struct qwp_duty intake = {
         .loop = d->loop,
-        .log = d->log,
+        .store = &d->store,
         .control = &d->control,
         .intake = &d->intake,
         .bell = &d->bell,
@@ -454,11 +478,11 @@ static enum qwp_result run(struct daemon *d, struct qwp_error *err)
 static int summarize(struct daemon *d)
 {
     (void)qwp_intake_settle(&d->intake, qwp_clock_monotonic_ns());
-    const uint64_t published = qwp_seglog_published_count(d->log);
-    const uint64_t acked = qwp_seglog_acked_count(d->log);
+    const uint64_t published = qwp_generations_published(&d->store);
+    const uint64_t acked = qwp_generations_acked(&d->store);
     const bool drained = qwp_intake_is_drained(&d->intake);
     struct qwp_seglog_stats stats;
-    qwp_seglog_stats(d->log, &stats);
+    qwp_generations_stats(&d->store, &stats);
     struct qwp_control_header *page = d->control.header;
     const uint64_t rows = atomic_load_explicit(&page->rows_stored, memory_order_relaxed);
     const uint64_t rows_acked = atomic_load_explicit(&page->rows_acked, memory_order_relaxed);
@@ -497,7 +521,7 @@ static void stop(struct daemon *d)
     qwp_control_close(&d->control);
     qwp_housework_fini(&d->housework);
     qwp_cursors_close(d->cursors);
-    qwp_seglog_close(d->log);
+    qwp_generations_close(&d->store);
     if (d->sender_loop != d->loop) {
         qwp_loop_close(d->sender_loop);
     }
@@ -540,7 +564,7 @@ int qwp_daemon_run(const struct qwp_options *options, const struct qwp_conf *con
         result = run(d, &err);
         code = result == QWP_OK ? summarize(d) : QWP_EXIT_FAILED;
         struct qwp_error flush;
-        if (qwp_seglog_flush(d->log, &flush) != QWP_OK) {
+        if (qwp_generations_flush(&d->store, &flush) != QWP_OK) {
             qwp_log(QWP_LOG_WARN, "store could not be synced", "reason=\"%s\"", flush.text);
         }
         signals_reset();

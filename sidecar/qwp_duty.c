@@ -35,9 +35,10 @@ static void report(struct qwp_duty *duty, int64_t now_ns)
     }
     if (duty->sender != NULL) {
         struct qwp_seglog_stats stats;
-        qwp_seglog_stats(duty->log, &stats);
+        qwp_generations_stats(duty->store, &stats);
         store_u64(&page->frames_waiting,
-                  qwp_seglog_published_count(duty->log) - qwp_seglog_acked_count(duty->log));
+                  qwp_generations_published(duty->store) - qwp_generations_acked(duty->store));
+        store_u64(&page->generations, duty->store->count);
         store_u64(&page->store_bytes_max, stats.bytes_total_max);
         store_u64(&page->segments_sealed, stats.segments_sealed);
         store_u64(&page->segments_spare, stats.segments_spare);
@@ -132,11 +133,12 @@ static void watch_start(struct qwp_duty *duty)
 static void alarm_show(struct qwp_duty *duty)
 {
     struct qwp_control_header *page = duty->control->header;
-    const enum qwp_keeper_state state = qwp_seglog_keeper_state(duty->log);
+    const enum qwp_keeper_state state = qwp_generations_keeper_state(duty->store);
     if (state == duty->keeper_state) {
         return;
     }
-    const char *text = state == QWP_KEEPER_WELL ? "" : qwp_seglog_keeper_error(duty->log)->text;
+    const char *text =
+        state == QWP_KEEPER_WELL ? "" : qwp_generations_keeper_error(duty->store)->text;
     qwp_shared_text_set(page->keeper_error, sizeof page->keeper_error, text);
     atomic_store_explicit(&page->keeper_failing, state != QWP_KEEPER_WELL, memory_order_relaxed);
     if (state == QWP_KEEPER_FAILING) {
@@ -151,9 +153,10 @@ static void alarm_show(struct qwp_duty *duty)
 static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 {
     const bool collected = qwp_housework_collect(duty->housework);
-    const uint64_t published = qwp_seglog_published_count(duty->log);
-    const uint64_t acked = qwp_seglog_acked_count(duty->log);
-    if (published == duty->published_seen && acked == duty->acked_seen && !collected &&
+    const bool asked = qwp_generations_take_news(duty->store);
+    const uint64_t published = qwp_generations_published(duty->store);
+    const uint64_t acked = qwp_generations_acked(duty->store);
+    if (published == duty->published_seen && acked == duty->acked_seen && !collected && !asked &&
         now_ns < duty->keeper_ns) {
         *next_ns = sooner(*next_ns, duty->keeper_ns);
         return false;
@@ -161,7 +164,11 @@ static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     duty->published_seen = published;
     duty->acked_seen = acked;
     bool more;
-    qwp_seglog_maintain(duty->log, now_ns, &more, &duty->keeper_ns);
+    bool began;
+    qwp_generations_maintain(duty->store, now_ns, &more, &duty->keeper_ns, &began);
+    if (began && duty->peer != NULL) {
+        qwp_loop_wake(duty->peer);
+    }
     alarm_show(duty);
     duty->figures_changed = true;
     if (more) {
@@ -173,7 +180,8 @@ static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 
 static void wake_peer(struct qwp_duty *duty, uint64_t published_before)
 {
-    if (duty->peer != NULL && qwp_seglog_published_count(duty->log) != published_before) {
+    if (duty->peer != NULL && (qwp_generations_published(duty->store) != published_before ||
+                               qwp_generations_has_news(duty->store))) {
         qwp_loop_wake(duty->peer);
     }
 }
@@ -195,7 +203,7 @@ static bool intake_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
         }
         *next_ns = sooner(*next_ns, duty->rescan_ns);
     }
-    const uint64_t published = qwp_seglog_published_count(duty->log);
+    const uint64_t published = qwp_generations_published(duty->store);
     const bool worked = qwp_intake_do_work(duty->intake, now_ns, next_ns);
     wake_peer(duty, published);
     return worked;
@@ -240,7 +248,7 @@ static bool sender_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 
 static bool all_acked(const struct qwp_duty *duty)
 {
-    return qwp_seglog_published_count(duty->log) == qwp_seglog_acked_count(duty->log);
+    return qwp_generations_published(duty->store) == qwp_generations_acked(duty->store);
 }
 
 /* With intake: true when this was the last cycle. */
@@ -262,8 +270,8 @@ static bool end_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
         }
         qwp_log(QWP_LOG_INFO, "closing: taking what is in the rings, waiting for acknowledgements",
                 "frames_waiting=%llu grace_ms=%lld",
-                (unsigned long long)(qwp_seglog_published_count(duty->log) -
-                                     qwp_seglog_acked_count(duty->log)),
+                (unsigned long long)(qwp_generations_published(duty->store) -
+                                     qwp_generations_acked(duty->store)),
                 (long long)(duty->ending->grace_ns / QWP_NS_PER_MS));
     }
     *next_ns = sooner(*next_ns, duty->end_ns);

@@ -29,7 +29,7 @@ struct qwp_ending {
 struct qwp_duty {
     /* set by the owner */
     struct qwp_loop *loop;
-    struct qwp_seglog *log;
+    struct qwp_generations *store;
     struct qwp_control *control;
     struct qwp_intake *intake;       /* NULL: none here */
     struct qwp_bell_rx *bell;        /* with intake */

@@ -64,6 +64,11 @@ enum qwp_result qwp_framer_create(struct qwp_framer **out, struct qwp_dict *dict
     return QWP_OK;
 }
 
+void qwp_framer_use(struct qwp_framer *framer, struct qwp_dict *dict)
+{
+    framer->dict = framer->index.dict = dict;
+}
+
 void qwp_framer_destroy(struct qwp_framer *framer)
 {
     if (framer == NULL) {
@@ -254,8 +259,8 @@ static bool run_begin(struct qwp_framer *framer, const struct qwp_table *table,
     *run = (struct qwp_run){
         .shape = row->known->shape,
         .field_of_column = map,
-        .symbol_codes = row->source->symbol_codes,
-        .symbol_count = row->source->symbol_count,
+        .symbol_codes = row->source->symbols.codes,
+        .symbol_count = row->source->symbols.count,
         .null_any = qwp_no_nulls,
         .has_parts = (row->flags & QWP_ROW_PARTS) != 0,
         .has_symbol_text = (row->flags & QWP_ROW_SYMBOL_TEXT) != 0,
@@ -651,7 +656,7 @@ enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *so
     if (result != QWP_OK) {
         framer->index.count = first;
         fault->source = source;
-        return result;
+        return result; /* QWP_AGAIN with source->waits_symbols too */
     }
     if (unit_is_held(framer, first)) {
         framer->index.count = first;

@@ -23,6 +23,8 @@ struct qwp_framer;
 /* `encode_flags`: QWP_ENCODE_*, of all blocks. */
 QWP_MUST_USE enum qwp_result qwp_framer_create(struct qwp_framer **out, struct qwp_dict *dict,
                                                unsigned encode_flags, struct qwp_error *err);
+/* Between frames: from now on symbols are of this dictionary. */
+void qwp_framer_use(struct qwp_framer *framer, struct qwp_dict *dict);
 void qwp_framer_destroy(struct qwp_framer *framer);
 
 /* Begins a frame in `room` bytes at `at`. Symbols below `framed_symbols` stand in earlier frames.
@@ -39,7 +41,8 @@ struct qwp_framer_fault {
 };
 
 /* Takes the next unit of `source` below its tail_seen_pos. QWP_AGAIN: there is none, or it has rows
- * of a table that is held; then source->held is set. QWP_LIMIT: it
+ * of a table that is held (then source->held is set) or bring symbols for which it has to wait
+ * (source->waits_symbols). QWP_LIMIT: it
  * does not fit any more, end the frame first (or, if the frame is empty, begin it with
  * fault->bytes_needed). QWP_CORRUPT: fault->source is faulty; QWP_NOMEM. After the last two the
  * frame must be abandoned. */

@@ -8,25 +8,28 @@
  */
 enum { STEP_BYTES = 4 * 1024 * 1024 };
 
+static struct qwp_housework_job *job_at(struct qwp_housework *housework, uint32_t number)
+{
+    return &housework->jobs[number % QWP_HOUSEWORK_MAX];
+}
+
 static void *helper_run(void *arg)
 {
     struct qwp_housework *housework = arg;
     pthread_mutex_lock(&housework->lock);
-    for (;;) {
-        while (!housework->is_wanted && !housework->is_ending) {
+    for (uint32_t number = 0;; number++) {
+        while (housework->submitted == number && !housework->is_ending) {
             pthread_cond_wait(&housework->changed, &housework->lock);
         }
-        if (!housework->is_wanted) {
+        if (housework->submitted == number) {
             break;
         }
         pthread_mutex_unlock(&housework->lock);
-        qwp_slow_run(&qwp_sys_real, &housework->copy);
-        pthread_mutex_lock(&housework->lock);
-        housework->is_wanted = false;
+        qwp_slow_run(&qwp_sys_real, &job_at(housework, number)->copy);
         /* sync[housework.result] release: pairs with the acquire in qwp_housework_collect(). */
-        atomic_store_explicit(&housework->is_done, true, memory_order_release);
-        pthread_cond_broadcast(&housework->changed);
+        atomic_store_explicit(&housework->finished, number + 1, memory_order_release);
         qwp_loop_wake(housework->loop);
+        pthread_mutex_lock(&housework->lock);
     }
     pthread_mutex_unlock(&housework->lock);
     return NULL;
@@ -49,15 +52,14 @@ static bool helper_start(struct qwp_housework *housework)
 static void submit(void *owner, struct qwp_slow_op *op)
 {
     struct qwp_housework *housework = owner;
-    QWP_ASSERT(housework->now == NULL);
     if (!helper_start(housework)) {
         qwp_slow_run(&qwp_sys_real, op); /* slower, never wrong */
         return;
     }
-    housework->now = op;
+    QWP_ASSERT(housework->submitted - housework->collected < QWP_HOUSEWORK_MAX);
+    *job_at(housework, housework->submitted) = (struct qwp_housework_job){op, *op};
     pthread_mutex_lock(&housework->lock);
-    housework->copy = *op;
-    housework->is_wanted = true;
+    housework->submitted++;
     pthread_cond_signal(&housework->changed);
     pthread_mutex_unlock(&housework->lock);
 }
@@ -74,16 +76,15 @@ void qwp_housework_init(struct qwp_housework *housework, struct qwp_loop *loop)
 
 bool qwp_housework_collect(struct qwp_housework *housework)
 {
-    if (housework->now == NULL ||
-        /* sync[housework.result] acquire */
-        !atomic_load_explicit(&housework->is_done, memory_order_acquire)) {
-        return false;
+    /* sync[housework.result] acquire */
+    const uint32_t finished = atomic_load_explicit(&housework->finished, memory_order_acquire);
+    const bool any = housework->collected != finished;
+    while (housework->collected != finished) {
+        const struct qwp_housework_job *job = job_at(housework, housework->collected++);
+        job->op->error = job->copy.error;
+        job->op->done = true;
     }
-    atomic_store_explicit(&housework->is_done, false, memory_order_relaxed);
-    housework->now->error = housework->copy.error;
-    housework->now->done = true;
-    housework->now = NULL;
-    return true;
+    return any;
 }
 
 void qwp_housework_fini(struct qwp_housework *housework)

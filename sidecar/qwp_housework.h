@@ -14,28 +14,38 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "core/store/qwp_slow.h"
+#include "core/store/qwp_generations.h"
 #include "transport/qwp_loop.h"
+
+enum { QWP_HOUSEWORK_MAX = 2 * QWP_GENERATIONS_MAX };
+
+struct qwp_housework_job {
+    struct qwp_slow_op *op; /* the log's, keeper's */
+    struct qwp_slow_op
+        copy; /* writer: keeper before it is submitted, helper until it is finished */
+};
 
 struct qwp_housework {
     struct qwp_slow slow; /* for qwp_seglog_options */
     struct qwp_loop *loop;
-    struct qwp_slow_op *now; /* the log's operation that is under way, or NULL: one at a time */
 
     /* shared with the helper */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool is_started;
-    bool is_wanted;          /* under lock: `copy` is to be run */
-    bool is_ending;          /* under lock */
-    struct qwp_slow_op copy; /* writer: keeper while idle, helper while is_wanted */
-    _Atomic bool is_done;    /* sync[housework.result] */
+    bool is_ending; /* under lock */
+    /* A queue by running number: each log has one operation under way at most. */
+    struct qwp_housework_job jobs[QWP_HOUSEWORK_MAX];
+    uint32_t collected; /* keeper's: those below have been told to their logs */
+    uint32_t submitted; /* writer: keeper, under lock */
+    /* writer: helper. sync[housework.result]: the results of those below. */
+    _Atomic uint32_t finished;
 };
 
 /* `loop` is woken when an operation is done. */
 void qwp_housework_init(struct qwp_housework *housework, struct qwp_loop *loop);
-/* Tells the log of a finished operation. True: there was one, so the keeper has something to do. */
+/* Tells the logs of finished operations. True: there was one, so the keeper has something to do. */
 bool qwp_housework_collect(struct qwp_housework *housework);
 /* Waits for what is under way and ends the thread; before the loop is closed. A finished one is
  * fine. */

@@ -27,7 +27,7 @@ static void add_u64(_Atomic uint64_t *at, uint64_t n)
 
 enum qwp_result qwp_intake_init(struct qwp_intake *intake, const struct qwp_intake_options *options,
                                 int dir_fd, struct qwp_control *control, struct qwp_bell_rx *bell,
-                                struct qwp_seglog *log, struct qwp_cursors *cursors,
+                                struct qwp_generations *store, struct qwp_cursors *cursors,
                                 struct qwp_error *err)
 {
     *intake = (struct qwp_intake){
@@ -35,16 +35,17 @@ enum qwp_result qwp_intake_init(struct qwp_intake *intake, const struct qwp_inta
         .dir_fd = dir_fd,
         .control = control,
         .bell = bell,
-        .log = log,
+        .store = store,
+        .log = qwp_generations_writer(store),
         .cursors = cursors,
-        .dict = qwp_seglog_dict(log),
+        .dict = qwp_seglog_dict(qwp_generations_writer(store)),
         .message_bytes_max = QWP_MESSAGE_BYTES_DEFAULT,
     };
     /* What was recovered is in the dictionary's file, and the sender registers all of that first.
      */
     intake->framed_symbols = qwp_dict_count(intake->dict);
-    intake->acked_seen = qwp_seglog_acked_count(log);
-    qwp_latency_init(&intake->latency, control->header, qwp_seglog_published_count(log),
+    intake->acked_seen = qwp_generations_acked(store);
+    qwp_latency_init(&intake->latency, control->header, qwp_generations_published(store),
                      intake->acked_seen, qwp_clock_monotonic_ns());
     intake->sources = calloc(options->producers_max, sizeof *intake->sources);
     intake->def_entry = malloc(QWP_RING_DEF_BYTES_MAX);
@@ -255,7 +256,7 @@ static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
     qwp_seglog_finish(intake->log, len, qwp_framer_touched(intake->framer), &witness);
     notes_write(intake, witness);
     QWP_CRASH_POINT("intake.noted");
-    const uint64_t fsn = qwp_seglog_publish(intake->log);
+    const uint64_t fsn = qwp_generations_publish(intake->store);
     QWP_CRASH_POINT("intake.published");
     qwp_cursors_published(intake->cursors);
     const int64_t stored_ns = qwp_clock_monotonic_ns();
@@ -311,7 +312,7 @@ static void frame_fill(struct qwp_intake *intake, uint64_t budget, int64_t now_n
             intake->next_source = 0;
         }
         struct qwp_source *source = intake->sources[intake->next_source];
-        enum qwp_result result = source->detached || source->held ? QWP_AGAIN : QWP_OK;
+        enum qwp_result result = qwp_source_is_ready(source) ? QWP_OK : QWP_AGAIN;
         struct qwp_framer_fault fault;
         while (result == QWP_OK && qwp_framer_rows(intake->framer) - rows_before < budget &&
                qwp_framer_rows(intake->framer) < intake->options.frame_rows_max) {
@@ -380,7 +381,7 @@ static void source_visit(struct qwp_intake *intake, struct qwp_source *source, i
             return;
         }
     }
-    if (source->held) {
+    if (!qwp_source_is_ready(source)) {
         return;
     }
     const uint64_t waiting = source->rx.tail_seen_pos - source->rx.head_pos;
@@ -466,7 +467,7 @@ static bool orphans_remove(struct qwp_intake *intake)
 
 bool qwp_intake_settle(struct qwp_intake *intake, int64_t now_ns)
 {
-    const uint64_t acked = qwp_seglog_acked_count(intake->log);
+    const uint64_t acked = qwp_generations_acked(intake->store);
     /* After the count was read: what was set aside of these frames was told before. */
     const bool heard = qwp_intake_hear(intake);
     if (acked == intake->acked_seen) {
@@ -504,6 +505,9 @@ bool qwp_intake_do_work(struct qwp_intake *intake, int64_t now_ns, int64_t *next
         return true; /* too soon to look again, too short to sleep */
     }
     intake->next_visit_ns = now_ns + QWP_INTAKE_VISIT_NS;
+    if (!qwp_intake_turn(intake, now_ns, next_ns)) {
+        return worked;
+    }
     const struct visit visit = visit_all(intake, now_ns);
     worked |= orphans_remove(intake);
     if (visit.bytes == 0) {
@@ -588,7 +592,7 @@ static void attach(struct qwp_intake *intake, const char *file_name)
     struct qwp_error err;
     const enum qwp_result result =
         qwp_source_open(&source, intake->dir_fd, file_name, &intake->options.ring_limits,
-                        intake->cursors, qwp_seglog_published_count(intake->log), &err);
+                        intake->cursors, qwp_generations_published(intake->store), &err);
     if (result == QWP_AGAIN) {
         return; /* gone again */
     }
@@ -596,6 +600,8 @@ static void attach(struct qwp_intake *intake, const char *file_name)
         qwp_log(QWP_LOG_ERROR, "ring refused", "ring=%s reason=\"%s\"", file_name, err.text);
         return;
     }
+    qwp_source_symbols_share(&source->symbols, intake->options.producer_symbols,
+                             intake->options.producer_symbol_bytes);
     qwp_source_show(source, free_slot(intake));
     qwp_bell_attach(intake->bell, &source->rx);
     source->number = intake->next_number++;
@@ -631,6 +637,7 @@ void qwp_intake_ring_event(struct qwp_intake *intake, const char *file_name)
     } else if (!intake->swept) {
         qwp_cursors_sweep(intake->cursors);
         intake->swept = true;
+        qwp_generations_rings_resumed(intake->store);
     }
 }
 
@@ -639,6 +646,8 @@ void qwp_intake_report(struct qwp_intake *intake)
     for (uint32_t i = 0; i < intake->source_count; i++) {
         qwp_source_report(intake->sources[i]);
     }
+    atomic_store_explicit(&intake->control->header->symbols, qwp_dict_count(intake->dict),
+                          memory_order_relaxed);
     intake->figures_changed = false;
 }
 

@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-#include "core/store/qwp_seglog.h"
+#include "core/store/qwp_generations.h"
 #include "ipc/qwp_bell.h"
 #include "sidecar/qwp_framer.h"
 #include "sidecar/qwp_latency.h"
@@ -33,18 +33,25 @@ struct qwp_intake_options {
     uint32_t producers_max;
     uint32_t tables_max;
     struct qwp_ring_limits ring_limits;
+    /* A generation of the dictionary ends when it has so much ... */
+    uint32_t generation_symbols;
+    uint64_t generation_bytes;
+    uint32_t producer_symbols; /* ... of which a producer may bring so much */
+    uint64_t producer_symbol_bytes;
     struct qwp_notices *notices; /* kept; from the sender */
     struct qwp_writers *writers; /* kept; NULL: nobody asks */
 };
 
 struct qwp_intake {
     struct qwp_intake_options options;
-    int dir_fd;                  /* borrowed */
-    struct qwp_control *control; /* borrowed */
-    struct qwp_bell_rx *bell;    /* borrowed */
-    struct qwp_seglog *log;      /* borrowed */
-    struct qwp_cursors *cursors; /* borrowed */
-    struct qwp_dict *dict;       /* the log's */
+    int dir_fd;                    /* borrowed */
+    struct qwp_control *control;   /* borrowed */
+    struct qwp_bell_rx *bell;      /* borrowed */
+    struct qwp_generations *store; /* borrowed */
+    struct qwp_seglog *log;        /* the present generation's */
+    struct qwp_cursors *cursors;   /* borrowed */
+    struct qwp_dict *dict;         /* the log's */
+    int64_t generation_ns;         /* when that was moved to */
     struct qwp_schema schema;
     struct qwp_framer *framer;
     struct qwp_source **sources;
@@ -81,8 +88,8 @@ struct qwp_intake {
 QWP_MUST_USE enum qwp_result qwp_intake_init(struct qwp_intake *intake,
                                              const struct qwp_intake_options *options, int dir_fd,
                                              struct qwp_control *control, struct qwp_bell_rx *bell,
-                                             struct qwp_seglog *log, struct qwp_cursors *cursors,
-                                             struct qwp_error *err);
+                                             struct qwp_generations *store,
+                                             struct qwp_cursors *cursors, struct qwp_error *err);
 void qwp_intake_fini(struct qwp_intake *intake);
 
 /* A ring file appeared, or its producer let go of it: attach, or drain and remove. NULL: rescan
@@ -104,6 +111,10 @@ bool qwp_intake_has_strangers(const struct qwp_intake *intake);
 /* After parking: whether a ring has rows that we have not seen, so that sleeping would lose them.
  */
 bool qwp_intake_has_news(struct qwp_intake *intake);
+
+/* qwp_intake_generation.c, between frames: moves on to the next generation of the store when that
+ * is due. False: no rows may be taken now. */
+bool qwp_intake_turn(struct qwp_intake *intake, int64_t now_ns, int64_t *next_ns);
 
 /* Figures to the control file. */
 void qwp_intake_report(struct qwp_intake *intake);

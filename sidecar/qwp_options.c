@@ -110,6 +110,15 @@ static const struct qwp_option run_table[] = {
     OPTION("rejected-bytes-max", QWP_OPTION_SIZE, rejected_bytes_max, "0",
            "room for rows that the server refuses, then producers of that table wait; 0: a quarter "
            "of sf_max_total_bytes"),
+    OPTION("generation-symbols", QWP_OPTION_COUNT, generation_symbols, "250000",
+           "symbols with which a dictionary is left for the next: each reconnect sends them all",
+           .min = 1, .max = 900000),
+    OPTION("generation-bytes", QWP_OPTION_SIZE, generation_bytes, "8m",
+           "the same by the bytes of their texts", .min = 1, .max = UINT64_C(128) << 20),
+    OPTION("producer-symbols", QWP_OPTION_COUNT, producer_symbols, "0",
+           "new symbols of one producer in each dictionary, then its rows with more of them wait "
+           "for the next one; 0: half of generation-symbols",
+           .max = 900000),
     CHOICE("doorbell", doorbell, doorbell_choices, "auto",
            "how producers wake a sleeping sidecar: membarrier and futex where they work (auto), "
            "a fence in each publish (fence), or a FIFO (fifo)"),

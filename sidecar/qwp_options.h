@@ -63,6 +63,9 @@ struct qwp_options {
     uint64_t producer_symbols_max;
     const char *allow_users;     /* qwp_identity_users(); NULL: any */
     const char *group;           /* qwp_identity_group(); NULL: as it comes */
+    uint64_t generation_symbols;
+    uint64_t generation_bytes;
+    uint64_t producer_symbols;   /* 0: half of the former */
     uint64_t rejected_bytes_max; /* 0: a quarter of sf_max_total_bytes */
     const char *metrics;         /* "off", or where to listen; NULL: not given */
 

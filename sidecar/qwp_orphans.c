@@ -12,6 +12,7 @@
 
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
+#include "core/store/qwp_generations.h"
 #include "core/store/qwp_store_layout.h"
 #include "sidecar/qwp_drainer.h"
 
@@ -103,7 +104,7 @@ static void look_for_more(struct work *work)
             closedir(work->dir);
             work->dir = NULL;
         } else if (entry->d_name[0] != '.' &&
-                   strcmp(entry->d_name, work->orphans->conf->sender_id) != 0) {
+                   !qwp_generations_owns(work->orphans->conf->sender_id, entry->d_name)) {
             take_on(work, entry->d_name);
         }
     }

@@ -17,14 +17,23 @@ enum qwp_result qwp_row_index_init(struct qwp_row_index *index, struct qwp_dict 
 {
     *index = (struct qwp_row_index){.dict = dict, .capacity = ROWS_CAPACITY_MIN};
     index->rows = malloc(index->capacity * sizeof *index->rows);
-    return index->rows != NULL ? QWP_OK : QWP_NOMEM;
+    index->def_entry = malloc(QWP_RING_DEF_BYTES_MAX);
+    if (index->rows == NULL || index->def_entry == NULL) {
+        qwp_row_index_fini(index);
+        return QWP_NOMEM;
+    }
+    return QWP_OK;
 }
 
 void qwp_row_index_fini(struct qwp_row_index *index)
 {
     qwp_arena_fini(&index->steering);
     free(index->rows);
+    free(index->def_entry);
     free(index->text);
+    index->rows = NULL;
+    index->def_entry = NULL;
+    index->text = NULL;
 }
 
 void qwp_row_index_reset(struct qwp_row_index *index)
@@ -47,8 +56,9 @@ static struct qwp_row *row_add(struct qwp_row_index *index)
     return &index->rows[index->count++];
 }
 
-enum qwp_result qwp_row_index_intern(struct qwp_row_index *index, const unsigned char *text,
-                                     uint32_t len, uint32_t *code, struct qwp_error *err)
+enum qwp_result qwp_row_index_intern(struct qwp_row_index *index, struct qwp_source *source,
+                                     const unsigned char *text, uint32_t len, uint32_t *code,
+                                     struct qwp_error *err)
 {
     if (len > index->text_capacity) {
         char *grown = realloc(index->text, len);
@@ -64,14 +74,46 @@ enum qwp_result qwp_row_index_intern(struct qwp_row_index *index, const unsigned
     if (!qwp_utf8_valid(index->text, len)) {
         return qwp_fail(err, QWP_CORRUPT, 0, "a symbol is not valid UTF-8");
     }
-    uint32_t id;
-    const uint32_t known = qwp_dict_count(index->dict);
-    if (qwp_dict_intern(index->dict, index->text, len, &id) != QWP_OK) {
-        return qwp_fail(err, QWP_NOMEM, 0, "the symbol dictionary is full (%u symbols)",
-                        qwp_dict_count(index->dict));
+    const uint64_t brought = source->symbols.brought_in_all;
+    const enum qwp_result result =
+        qwp_source_symbols_intern(&source->symbols, index->dict, index->text, len, code);
+    if (result == QWP_NOMEM) {
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory for a symbol of %u bytes", len);
     }
-    *code = qwp_symbol_code(id);
-    return id < known ? QWP_OK : qwp_source_count_text(index->source, err);
+    return result == QWP_OK && source->symbols.brought_in_all != brought
+               ? qwp_source_count_text(source, err)
+               : result;
+}
+
+/* The symbol that a field names is in the dictionary. What names none the encoder finds. */
+enum qwp_result qwp_row_index_symbol(struct qwp_row_index *index, struct qwp_source *source,
+                                     uint32_t field, struct qwp_error *err)
+{
+    if (field >= source->symbols.count || qwp_source_symbols_is_set(&source->symbols, field)) {
+        return QWP_OK;
+    }
+    return qwp_source_symbols_use(&source->symbols, index->dict, &source->rx, field,
+                                  index->def_entry, err);
+}
+
+/* Of a row all of whose symbols are given by index, some of that ring not being interned yet. */
+static enum qwp_result symbols_need(struct qwp_row_index *index, const struct qwp_row *row,
+                                    struct qwp_error *err)
+{
+    const struct qwp_shape *shape = row->known->shape;
+    for (uint32_t v = 0; v < shape->var_count; v++) {
+        const uint16_t c = row->known->var_column[v];
+        if (shape->columns[c].type != QWP_TYPE_SYMBOL ||
+            (row->steering[c / 64] >> (c % 64) & 1) != 0) {
+            continue;
+        }
+        const enum qwp_result result = qwp_row_index_symbol(
+            index, row->source, qwp_load_u32(row->record + shape->columns[c].off), err);
+        if (result != QWP_OK) {
+            return result;
+        }
+    }
+    return QWP_OK;
 }
 
 /* Reads the lengths of the variable parts once, checks that they lie in the record, resolves texts.
@@ -106,16 +148,21 @@ static enum qwp_result parts_index(struct qwp_row_index *index, const struct qwp
         codes[v] = 0;
         if (text) {
             const enum qwp_result result =
-                qwp_row_index_intern(index, row->record + begin, len, &codes[v], err);
+                qwp_row_index_intern(index, row->source, row->record + begin, len, &codes[v], err);
             if (result != QWP_OK) {
                 return result;
             }
         } else if (!null) {
-            if (field >= row->source->symbol_count) {
+            const struct qwp_source_symbols *symbols = &row->source->symbols;
+            if (field >= symbols->count) {
                 return qwp_fail(err, QWP_CORRUPT, 0, "symbol %u of %u defined ones", field,
-                                row->source->symbol_count);
+                                symbols->count);
             }
-            codes[v] = row->source->symbol_codes[field];
+            const enum qwp_result result = qwp_row_index_symbol(index, row->source, field, err);
+            if (result != QWP_OK) {
+                return result;
+            }
+            codes[v] = symbols->codes[field];
         }
     }
     return QWP_OK;
@@ -209,7 +256,11 @@ static enum qwp_result record_stage(struct qwp_row_index *index, struct qwp_sour
         return qwp_chunk_index(index, row, header->size_bytes, err);
     }
     row->flags = (header->flags & QWP_RECORD_SYMBOL_TEXT) != 0 ? QWP_ROW_SYMBOL_TEXT : 0;
-    return row_steer(index, row, header->size_bytes, err);
+    const enum qwp_result result = row_steer(index, row, header->size_bytes, err);
+    if (result == QWP_OK && source->symbols.unset > 0 && (row->flags & QWP_ROW_SYMBOL_TEXT) == 0) {
+        return symbols_need(index, row, err);
+    }
+    return result;
 }
 
 /* Indexes the rows of the next unit; *end is the position behind it. */
@@ -218,8 +269,8 @@ enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_sourc
 {
     const struct qwp_ring_rx *rx = &source->rx;
     uint64_t pos = source->taken_pos;
-    index->source = source;
     struct qwp_record_header header;
+    qwp_source_symbols_unit(&source->symbols);
     do {
         const uint64_t left = rx->tail_seen_pos - pos;
         if (left < QWP_RECORD_HEADER_BYTES) {
@@ -230,6 +281,10 @@ enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_sourc
         const enum qwp_result result =
             record_stage(index, source, rx->data + (pos & rx->data_mask), left, &header, err);
         if (result != QWP_OK) {
+            if (result == QWP_AGAIN) {
+                source->waits_symbols = true;
+                source->symbols.waits++;
+            }
             return result;
         }
         pos += header.size_bytes;

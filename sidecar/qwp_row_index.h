@@ -33,12 +33,12 @@ struct qwp_row {
 };
 
 struct qwp_row_index {
-    struct qwp_dict *dict;     /* where texts in rows are interned */
-    struct qwp_source *source; /* of the unit at hand */
+    struct qwp_dict *dict; /* where texts in rows are interned */
     struct qwp_row *rows;
     uint32_t count, capacity;
     struct qwp_arena steering;
-    char *text; /* a symbol on its way into the dictionary */
+    unsigned char *def_entry; /* scratch, for a definition */
+    char *text;               /* a symbol on its way into the dictionary */
     size_t text_capacity;
 };
 
@@ -50,15 +50,21 @@ void qwp_row_index_fini(struct qwp_row_index *index);
 void qwp_row_index_reset(struct qwp_row_index *index);
 
 /* Adds the rows of the next unit of `source` below its tail_seen_pos; *end is the position behind
- * it. QWP_AGAIN: there is none; QWP_CORRUPT: the source is at fault; QWP_NOMEM. On failure the
- * caller cuts count back to what it was. */
+ * it. QWP_AGAIN: there is none, or it waits for symbols; QWP_CORRUPT: the source is at fault;
+ * QWP_NOMEM. On failure the caller cuts count back to what it was. */
 QWP_MUST_USE enum qwp_result qwp_row_index_unit(struct qwp_row_index *index,
                                                 struct qwp_source *source, uint64_t *end,
                                                 struct qwp_error *err);
 
 /* Copies a symbol out of the ring, judges and interns the copy, and gives its qwp_symbol_code(). */
 QWP_MUST_USE enum qwp_result qwp_row_index_intern(struct qwp_row_index *index,
+                                                  struct qwp_source *source,
                                                   const unsigned char *text, uint32_t len,
                                                   uint32_t *code, struct qwp_error *err);
+/* Sees to it that the symbol which a row names by its index in the ring is in the dictionary; only
+ * needed while source->symbols.unset > 0. Both: QWP_AGAIN when the ring has to wait for that. */
+QWP_MUST_USE enum qwp_result qwp_row_index_symbol(struct qwp_row_index *index,
+                                                  struct qwp_source *source, uint32_t field,
+                                                  struct qwp_error *err);
 
 #endif

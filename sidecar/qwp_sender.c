@@ -38,6 +38,9 @@ static void on_down(void *owner, const struct qwp_session_down *down)
     if (sender->state == QWP_SENDER_CLOSING) {
         return;
     }
+    if (qwp_sender_turned(sender)) {
+        return;
+    }
     if (down->cause == QWP_DOWN_AUTH) {
         atomic_store_explicit(&sender->options.page->credentials_refused, 1, memory_order_relaxed);
     }
@@ -162,6 +165,9 @@ void qwp_sender_fini(struct qwp_sender *sender)
 
 bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns)
 {
+    if (qwp_sender_turn(sender, now_ns)) {
+        return true;
+    }
     if (sender->state == QWP_SENDER_WAITING || sender->state == QWP_SENDER_RESOLVING) {
         return qwp_sender_walk_on(sender, now_ns);
     }
@@ -169,7 +175,7 @@ bool qwp_sender_do_work(struct qwp_sender *sender, int64_t now_ns)
         qwp_sender_aside_retry(sender);
     }
     bool worked = false;
-    while (sender->state == QWP_SENDER_UP && qwp_sender_has_room(sender) &&
+    while (sender->state == QWP_SENDER_UP && qwp_sender_has_room(sender) && !sender->turning &&
            !qwp_sender_is_on_hold(sender) &&
            (sender->catch_up_next < sender->catch_up_end ? qwp_sender_catch_up(sender)
                                                          : qwp_sender_frame_send(sender))) {

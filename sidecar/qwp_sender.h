@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #include "core/conf/qwp_conf.h"
-#include "core/store/qwp_seglog.h"
+#include "core/store/qwp_generations.h"
 #include "ipc/qwp_control_layout.h"
 #include "sidecar/qwp_durable.h"
 #include "sidecar/qwp_reject.h"
@@ -54,11 +54,12 @@ enum qwp_sender_state {
 
 struct qwp_sender_options {
     struct qwp_loop *loop;
-    const struct qwp_conf *conf;       /* kept */
-    struct qwp_seglog *log;            /* kept */
-    struct qwp_control_header *page;   /* kept */
-    _Atomic size_t *message_bytes_max; /* intake's */
-    const char *rejected_dir;          /* where refused rows go; borrowed for init */
+    const struct qwp_conf *conf;         /* kept */
+    struct qwp_seglog *log;              /* kept; with generations the reader's, which changes */
+    struct qwp_generations *generations; /* kept; NULL: that log is all */
+    struct qwp_control_header *page;     /* kept */
+    _Atomic size_t *message_bytes_max;   /* intake's */
+    const char *rejected_dir;            /* where refused rows go; borrowed for init */
     uint64_t rejected_bytes_max;
     struct qwp_notices *notices;          /* to intake; NULL: there is none */
     struct qwp_control_trouble *troubles; /* for `status`; troubles_max of them */
@@ -92,6 +93,8 @@ struct qwp_sender {
     int64_t attempt_ns; /* when the next attempt is due, or the look-up of a name has failed */
     int64_t look_ns;    /* when files of secrets are looked at, while waiting */
     uint64_t random;    /* state of the jitter */
+
+    bool turning; /* the connection is being ended, for the next generation */
 
     /* what is on its way */
     struct qwp_seglog_cursor cursor;

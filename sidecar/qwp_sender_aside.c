@@ -191,8 +191,10 @@ enum qwp_result qwp_sender_aside_open(struct qwp_sender *sender, struct qwp_erro
         .bytes_max = options->rejected_bytes_max,
         .durable = options->conf->sf_durability == QWP_DURABILITY_PERIODIC,
     };
-    memcpy(folder.slot_uuid, qwp_seglog_recovered(options->log)->slot_uuid,
-           sizeof folder.slot_uuid);
+    /* With generations the first one stands for all: FSNs go on from one to the next. */
+    const struct qwp_seglog *first =
+        options->generations != NULL ? options->generations->home->log : options->log;
+    memcpy(folder.slot_uuid, qwp_seglog_recovered(first)->slot_uuid, sizeof folder.slot_uuid);
     enum qwp_result result = qwp_rejected_open(&reject->folder, &folder, err);
     if (result == QWP_OK) {
         result = recall(sender, err);

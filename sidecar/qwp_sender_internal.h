@@ -3,6 +3,7 @@
  *   qwp_sender.c         what the session says, life and duty cycle
  *   qwp_sender_walk.c    endpoints, backoff, outages and what is told about them
  *   qwp_sender_flight.c  messages on their way, catch-up, frames
+ *   qwp_sender_generation.c  from one generation of the store to the next
  *   qwp_sender_settle.c  what is acknowledged, or durable, and so done with
  *   qwp_sender_parts.c   frames that go in parts
  *   qwp_sender_answer.c  what is made of refusals: blaming, where to go from there
@@ -62,6 +63,14 @@ uint64_t qwp_sender_pop(struct qwp_sender *sender, int64_t sequence);
 bool qwp_sender_catch_up(struct qwp_sender *sender);
 /* The next frame of the log. False: there is none, or no room. */
 bool qwp_sender_frame_send(struct qwp_sender *sender);
+
+/* ---- qwp_sender_generation.c ---- */
+
+/* All of this generation is acknowledged and the next one has begun: ends the connection, or, when
+ * there is none, moves on. True: something was done. */
+bool qwp_sender_turn(struct qwp_sender *sender, int64_t now_ns);
+/* The connection is down. True: as it was to be; the next one is made at once. */
+bool qwp_sender_turned(struct qwp_sender *sender);
 
 /* ---- qwp_sender_settle.c ---- */
 

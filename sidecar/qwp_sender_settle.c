@@ -19,7 +19,11 @@ void qwp_sender_settle(struct qwp_sender *sender, uint64_t fsn_end)
     }
     qwp_sender_add(&sender->options.page->frames_acked,
                    fsn_end - qwp_seglog_acked_count(sender->options.log));
-    qwp_seglog_ack(sender->options.log, fsn_end - 1);
+    if (sender->options.generations != NULL) {
+        qwp_generations_ack(sender->options.generations, fsn_end - 1);
+    } else {
+        qwp_seglog_ack(sender->options.log, fsn_end - 1);
+    }
     qwp_blame_settle(&reject->blame, fsn_end);
     atomic_store_explicit(&sender->options.page->progress_ns, qwp_clock_monotonic_ns(),
                           memory_order_relaxed);

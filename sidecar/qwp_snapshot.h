@@ -46,7 +46,9 @@
     X(FRAMES_REPLAYED, frames_replayed)                                                            \
     X(BYTES_RECEIVED, bytes_received)                                                              \
     X(BYTES_IN_FLIGHT, bytes_in_flight)                                                            \
-    X(MESSAGES_IN_FLIGHT, messages_in_flight)
+    X(MESSAGES_IN_FLIGHT, messages_in_flight)                                                      \
+    X(GENERATIONS, generations)                                                                    \
+    X(SYMBOLS, symbols)
 
 /* The same of struct qwp_control_producer. */
 #define QWP_PRODUCER_COUNTERS(X)                                                                   \
@@ -57,7 +59,9 @@
     X(ROWS_DROPPED, rows_dropped)                                                                  \
     X(BYTES_WAITING, bytes_waiting)                                                                \
     X(BYTES_TAKEN, bytes_taken)                                                                    \
-    X(RING_BYTES, ring_bytes)
+    X(RING_BYTES, ring_bytes)                                                                      \
+    X(SYMBOLS, symbols)                                                                            \
+    X(SYMBOL_WAITS, symbol_waits)
 
 enum {
 #define COUNTER_ID(id, field) QWP_SIDECAR_##id,

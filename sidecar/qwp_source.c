@@ -121,6 +121,7 @@ enum qwp_result qwp_source_open(struct qwp_source **out, int dir_fd, const char 
     source->tables_max = limits->tables_max;
     source->symbols_max = limits->symbols_max;
     source->taken_pos = source->rx.head_pos;
+    source->symbols.is_live = source->rx.head_pos == 0;
     inherit(source, published_count);
     *out = source;
     return QWP_OK;
@@ -154,7 +155,7 @@ void qwp_source_close(struct qwp_source *source)
     }
     free(source->shapes);
     free(source->tables);
-    free(source->symbol_codes);
+    qwp_source_symbols_fini(&source->symbols);
     qwp_guard_remove(source->guard);
     qwp_ring_close_rx(&source->rx);
     free(source);
@@ -163,7 +164,7 @@ void qwp_source_close(struct qwp_source *source)
 static enum qwp_result symbol_allowed(const struct qwp_source *source, struct qwp_error *err)
 {
     if (source->symbols_max == 0 ||
-        (uint64_t)source->symbol_count + source->text_count < source->symbols_max) {
+        (uint64_t)source->symbols.count + source->text_count < source->symbols_max) {
         return QWP_OK;
     }
     return qwp_fail(err, QWP_INVALID, 0,
@@ -177,32 +178,6 @@ enum qwp_result qwp_source_count_text(struct qwp_source *source, struct qwp_erro
     const enum qwp_result result = symbol_allowed(source, err);
     source->text_count += result == QWP_OK ? 1 : 0;
     return result;
-}
-
-static enum qwp_result define_symbol(struct qwp_source *source, const struct qwp_ring_def *def,
-                                     struct qwp_dict *dict, struct qwp_error *err)
-{
-    if (source->symbol_count == source->symbol_capacity) {
-        const uint32_t capacity = source->symbol_capacity == 0 ? 256 : source->symbol_capacity * 2;
-        uint32_t *codes = realloc(source->symbol_codes, capacity * sizeof *codes);
-        if (codes == NULL) {
-            return qwp_fail(err, QWP_NOMEM, 0, "no memory for %u symbols", capacity);
-        }
-        source->symbol_codes = codes;
-        source->symbol_capacity = capacity;
-    }
-    const enum qwp_result allowed = symbol_allowed(source, err);
-    if (allowed != QWP_OK) {
-        return allowed;
-    }
-    uint32_t id = 0;
-    const enum qwp_result result = qwp_dict_intern(dict, def->text, def->text_len, &id);
-    if (result != QWP_OK) {
-        return qwp_fail(err, result, 0, "the symbol dictionary is full (%u symbols)",
-                        qwp_dict_count(dict));
-    }
-    source->symbol_codes[source->symbol_count++] = qwp_symbol_code(id);
-    return QWP_OK;
 }
 
 /* Counts the table unless it is known. Shapes of one table mostly come one after another. */
@@ -261,13 +236,20 @@ enum qwp_result qwp_source_define(struct qwp_source *source, unsigned char *entr
 {
     for (;;) {
         struct qwp_ring_def def;
+        const uint64_t pos = source->rx.defs_seen;
         enum qwp_result result = qwp_ring_next_def(&source->rx, entry, &def, err);
         if (result == QWP_AGAIN) {
+            source->symbols.is_live = true;
             return QWP_OK;
         }
+        if (result == QWP_OK && def.kind == QWP_DEF_SYMBOL) {
+            result = symbol_allowed(source, err);
+        }
         if (result == QWP_OK) {
-            result = def.kind == QWP_DEF_SYMBOL ? define_symbol(source, &def, dict, err)
-                                                : define_shape(source, def.shape, schema, err);
+            result = def.kind == QWP_DEF_SYMBOL
+                         ? qwp_source_symbols_define(&source->symbols, dict, pos, def.text,
+                                                     def.text_len, err)
+                         : define_shape(source, def.shape, schema, err);
         }
         if (result != QWP_OK) {
             return result;
@@ -329,5 +311,7 @@ void qwp_source_report(struct qwp_source *source)
     store_u64(&slot->rows_dropped, load_u64(&header->rows_dropped));
     const uint64_t tail = load_u64(&header->tail_pos);
     const uint64_t waiting = tail - source->rx.head_pos;
+    store_u64(&slot->symbols, source->symbols.brought_in_all);
+    store_u64(&slot->symbol_waits, source->symbols.waits);
     store_u64(&slot->bytes_waiting, waiting <= source->rx.data_bytes ? waiting : 0);
 }

@@ -15,14 +15,14 @@
 #include "sidecar/qwp_latency.h"
 #include "sidecar/qwp_notes.h"
 #include "sidecar/qwp_schema.h"
+#include "sidecar/qwp_source_symbols.h"
 
 struct qwp_source {
     struct qwp_ring_rx rx;
     struct qwp_known_shape **shapes; /* by the ring's shape index; a reference each */
     uint32_t shape_count, shape_capacity;
-    uint32_t *symbol_codes; /* by the ring's symbol index: qwp_symbol_code() of the global id */
-    uint32_t symbol_count, symbol_capacity;
-    uint32_t text_count;       /* symbols that came as text in a row and were new */
+    struct qwp_source_symbols symbols;
+    uint32_t text_count; /* symbols that came as text in a row and were new to this generation */
     struct qwp_table **tables; /* that it has shapes of */
     uint32_t table_count, table_capacity;
     uint32_t tables_max, symbols_max;
@@ -34,8 +34,11 @@ struct qwp_source {
     uint32_t number;     /* no other source of this life has it */
     uint64_t rows_aside; /* set aside and not told yet */
     bool held;           /* its next rows are of a table that takes none now */
-    bool orphan;         /* the producer is gone: drain, then remove */
-    bool detached;       /* faulty: never read again */
+    /* Its next rows bring symbols, and it has used its share of this generation, or nobody may
+     * bring any: it goes on in the next one. */
+    bool waits_symbols;
+    bool orphan;   /* the producer is gone: drain, then remove */
+    bool detached; /* faulty: never read again */
     struct qwp_sights sights;
     struct qwp_notes notes;
     struct qwp_control_producer *slot; /* its entry in the control file; NULL: none */
@@ -50,6 +53,11 @@ QWP_MUST_USE enum qwp_result qwp_source_open(struct qwp_source **out, int dir_fd
                                              const struct qwp_ring_limits *limits,
                                              struct qwp_cursors *cursors, uint64_t published_count,
                                              struct qwp_error *err);
+/* Its rows can be taken now. */
+static inline bool qwp_source_is_ready(const struct qwp_source *source)
+{
+    return !source->detached && !source->held && !source->waits_symbols;
+}
 /* Gives the source its entry in the control file. */
 void qwp_source_show(struct qwp_source *source, struct qwp_control_producer *slot);
 void qwp_source_close(struct qwp_source *source);

@@ -346,6 +346,9 @@ static void print_producer(const struct qwp_status_view *view,
     if (c[QWP_PRODUCER_ROWS_DROPPED] != 0) {
         fprintf(out, " dropped %s", count_text(c[QWP_PRODUCER_ROWS_DROPPED]).text);
     }
+    if (c[QWP_PRODUCER_SYMBOL_WAITS] != 0) {
+        fprintf(out, " waits for symbols %s", count_text(c[QWP_PRODUCER_SYMBOL_WAITS]).text);
+    }
     fputs(view->line_end, out);
     if (producer->reason[0] != '\0') {
         fprintf(out, "    %s%s", producer->reason, view->line_end);

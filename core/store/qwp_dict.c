@@ -256,6 +256,11 @@ enum qwp_result qwp_dict_intern(struct qwp_dict *dict, const char *text, size_t 
     return result;
 }
 
+bool qwp_dict_find(const struct qwp_dict *dict, const char *text, size_t len, uint32_t *id)
+{
+    return find_any(dict, hash_of(dict->seed, text, len), text, len, id);
+}
+
 /* The table finds the first of two equal texts in a probe chain, which is the older one as long as
  * both are in the same table; a moved table may turn them round, and either id is right. */
 enum qwp_result qwp_dict_append(struct qwp_dict *dict, const char *text, size_t len)

@@ -9,6 +9,7 @@
 #ifndef QWP_DICT_H
 #define QWP_DICT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,8 @@ void qwp_dict_destroy(struct qwp_dict *dict); /* NULL is fine */
  * generation is due), QWP_NOMEM. */
 QWP_MUST_USE enum qwp_result qwp_dict_intern(struct qwp_dict *dict, const char *text, size_t len,
                                              uint32_t *id);
+/* Finds only. */
+bool qwp_dict_find(const struct qwp_dict *dict, const char *text, size_t len, uint32_t *id);
 /* Adds under the next id without asking whether the text is known or the bounds allow it: for
  * recovery, where the file says which id a text has. For a text met twice intern() gives either
  * id. QWP_LIMIT only at QWP_DICT_IDS_MAX. */

@@ -36,7 +36,10 @@ uint64_t qwp_generations_publish(struct qwp_generations *g)
 
 bool qwp_generations_want(struct qwp_generations *g)
 {
-    atomic_store_explicit(&g->wanted, true, memory_order_relaxed);
+    if (!atomic_load_explicit(&g->wanted, memory_order_relaxed)) {
+        atomic_store_explicit(&g->wanted, true, memory_order_relaxed);
+        atomic_store_explicit(&g->has_news, true, memory_order_relaxed);
+    }
     return atomic_load_explicit(&g->has_spare, memory_order_relaxed);
 }
 
@@ -44,6 +47,7 @@ void qwp_generations_ask(struct qwp_generations *g)
 {
     /* sync[generations.asked] release: all that we publish here is published. */
     atomic_store_explicit(&g->asked_number, g->writer->number, memory_order_release);
+    atomic_store_explicit(&g->has_news, true, memory_order_relaxed);
     QWP_CRASH_POINT("generations.asked");
 }
 
@@ -63,8 +67,20 @@ bool qwp_generations_advance(struct qwp_generations *g)
     atomic_store_explicit(&g->wanted, false, memory_order_relaxed);
     /* sync[generations.writer] release: our accesses to the earlier ones end before. */
     atomic_store_explicit(&g->writer_number, next->number, memory_order_release);
+    atomic_store_explicit(&g->has_news, true, memory_order_relaxed);
     QWP_CRASH_POINT("generations.switched");
     return true;
+}
+
+bool qwp_generations_has_news(const struct qwp_generations *g)
+{
+    return atomic_load_explicit(&g->has_news, memory_order_relaxed);
+}
+
+bool qwp_generations_take_news(struct qwp_generations *g)
+{
+    return qwp_generations_has_news(g) &&
+           atomic_exchange_explicit(&g->has_news, false, memory_order_relaxed);
 }
 
 void qwp_generations_rings_resumed(struct qwp_generations *g)

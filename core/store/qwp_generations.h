@@ -81,6 +81,7 @@ struct qwp_generations {
     _Atomic uint32_t writer_number; /* sync[generations.writer] */
     _Atomic uint32_t asked_number;  /* its generation is to end; sync[generations.asked] */
     _Atomic bool wanted;            /* relaxed: a wish */
+    _Atomic bool has_news;          /* for reader and keeper; relaxed, whoever sets it wakes them */
     _Atomic bool rings_resumed;     /* sync[generations.resumed] */
     /* writer: keeper. reader: intake. relaxed: without one a question would take long. */
     _Atomic bool has_spare;
@@ -131,6 +132,11 @@ bool qwp_generations_is_drained(const struct qwp_generations *generations);
 /* Moves on to the next one, whose dictionary is read if need be (QWP_IO, QWP_NOMEM: stays). */
 QWP_MUST_USE enum qwp_result qwp_generations_step(struct qwp_generations *generations,
                                                   struct qwp_error *err);
+
+/* Reader and keeper: whether the writer has asked for something or moved on, since the last call;
+ * any thread may look without taking it. */
+bool qwp_generations_take_news(struct qwp_generations *generations);
+bool qwp_generations_has_news(const struct qwp_generations *generations);
 
 /* Keeper. As those of the log, for all of them; and makes and removes generations. *began: the
  * writer may move on now. */

@@ -42,6 +42,10 @@ def crash_points():
     return sorted(names)[::8 if os.environ.get("QWP_CRASH_SHORT") else 1]
 
 
+# Several switches of the dictionary within a life; where new ones come so fast, few of a producer may wait.
+LIMITS = ["--generation-symbols", "3000", "--producer-symbols", "3000"]
+
+
 def start_producers(stack):
     return [stack.producer("--name", "p%d" % i, "--forever", "--unit", 3, "--pause-us", 5000 if FULL else 500,
                            "--symbols", SYMBOLS) for i in range(PRODUCERS)]
@@ -113,7 +117,8 @@ def wind_up(stack, producers):
 
 def run(build, with_server, sidecar=(), conf=""):
     # The first sidecar only finds a free port for the sink.
-    with Stack(build, sink=["--ndjson", "{dir}/rows"], sidecar=sidecar, conf=CONF + conf) as stack:
+    with Stack(build, sink=["--ndjson", "{dir}/rows"], sidecar=[*LIMITS, *sidecar],
+               conf=CONF + conf) as stack:
         port = stack.sink.port
         stack.stop_sidecar()
         if not with_server:
@@ -138,7 +143,7 @@ def run_real(build):
                     "timestamp_ns) timestamp(timestamp) partition by day wal "
                     "dedup upsert keys(timestamp, producer)")
     for name, conf in real_server.connect_strings():
-        with Stack(build, conf_text=conf + CONF) as stack:
+        with Stack(build, sidecar=LIMITS, conf_text=conf + CONF) as stack:
             stack.stop_sidecar()
             producers = start_producers(stack)
             sweep(stack)

@@ -160,7 +160,7 @@ START_TEST(control_file_bytes_are_golden)
     sidecar_park(&sidecar, true);
     unsigned char bytes[4096];
     read_at(QWP_CONTROL_FILE, 0, bytes, sizeof bytes);
-    static const unsigned char start[24] = {'Q', 'C', 'O', 'N', 'T', 'R',  'L', '1', 1, 0, 3, 0,
+    static const unsigned char start[24] = {'Q', 'C', 'O', 'N', 'T', 'R',  'L', '1', 1, 0, 4, 0,
                                             1,   0,   1,   0,   0,   0x7e, 0,   0,   0, 0, 0, 0};
     ck_assert_mem_eq(bytes, start, sizeof start);
     ck_assert_uint_ne(qwp_load_u64(bytes + 24), 0);
