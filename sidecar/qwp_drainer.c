@@ -116,5 +116,6 @@ struct qwp_drainer_counts qwp_drainer_count(const struct qwp_drainer *drainer)
     return (struct qwp_drainer_counts){
         .delivered = acked - drainer->acked_before,
         .waiting = qwp_seglog_published_count(drainer->log) - acked,
+        .rows_refused = atomic_load_explicit(&drainer->page->rows_rejected, memory_order_relaxed),
     };
 }

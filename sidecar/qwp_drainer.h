@@ -35,6 +35,7 @@ bool qwp_drainer_is_done(const struct qwp_drainer *drainer);
 struct qwp_drainer_counts {
     uint64_t delivered; /* frames, since open */
     uint64_t waiting;
+    uint64_t rows_refused; /* by the server: in rejected/ of the slot; their frames are delivered */
 };
 struct qwp_drainer_counts qwp_drainer_count(const struct qwp_drainer *drainer);
 

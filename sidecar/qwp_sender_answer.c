@@ -119,8 +119,10 @@ static bool may_pass(uint8_t policy, uint8_t status)
 static void block(struct qwp_sender *sender, struct qwp_blame_table *table, int64_t now_ns)
 {
     const int64_t most = (int64_t)PROBE_MAX_S * QWP_NS_PER_S;
+    const int64_t least = (int64_t)PROBE_MIN_S * QWP_NS_PER_S;
     const bool again = table->state == QWP_BLAME_BLOCKED;
-    const int64_t wait = again ? table->probe_interval_ns * 2 : (int64_t)PROBE_MIN_S * QWP_NS_PER_S;
+    const int64_t wait =
+        again && table->probe_interval_ns > 0 ? table->probe_interval_ns * 2 : least;
     table->probe_interval_ns = wait < most ? wait : most;
     table->probe_ns = now_ns + table->probe_interval_ns;
     table->state = QWP_BLAME_BLOCKED;
