@@ -134,9 +134,10 @@ static const struct qwp_option status_table[] = {
     ROW_RINGS,
     ROW_NAME,
     ROW_JSON,
-    ACTION("watch", watch, "go on until interrupted, with rates; on a terminal a live screen"),
-    OPTION("interval", QWP_OPTION_DURATION, interval_ns, "1s", "between two looks of --watch",
-           .min = 1000000, .max = 3600 * UINT64_C(1000000000)),
+    ACTION("once", once, "also on a terminal: one look as plain text instead of a live screen"),
+    ACTION("watch", watch, "not on a terminal: one look after the other until interrupted"),
+    OPTION("interval", QWP_OPTION_DURATION, interval_ns, "1s", "between two looks", .min = 1000000,
+           .max = 3600 * UINT64_C(1000000000)),
     ROW_HELP,
 };
 

@@ -81,6 +81,7 @@ struct qwp_options {
     /* status, check */
     bool json;
     bool watch;
+    bool once;
     int64_t interval_ns;
     int64_t timeout_ns;
 };

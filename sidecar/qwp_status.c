@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,7 +59,12 @@ static int show_once(const struct qwp_options *options)
         }
     }
     const struct qwp_status_view view = {
-        options->rings_dir, options->name, before.taken_ns != 0 ? &before : NULL, &now, 0, "\n"};
+        .rings_dir = options->rings_dir,
+        .name = options->name,
+        .before = before.taken_ns != 0 ? &before : NULL,
+        .now = &now,
+        .line_end = "\n",
+    };
     (options->json ? qwp_status_print_json : qwp_status_print)(&view, stdout);
     const int code = exit_code(&now);
     qwp_snapshot_fini(&before);
@@ -68,31 +72,16 @@ static int show_once(const struct qwp_options *options)
     return code;
 }
 
-/* Lines of the terminal that are left for producers. */
-static size_t screen_rows(void)
-{
-    enum { OTHER_LINES = 10 };
-    struct winsize size;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row <= OTHER_LINES) {
-        return 0;
-    }
-    return (size_t)size.ws_row - OTHER_LINES;
-}
-
 static void show_next(const struct qwp_options *options, const struct qwp_snapshot *before,
-                      const struct qwp_snapshot *now, bool is_screen)
+                      const struct qwp_snapshot *now)
 {
-    struct qwp_status_view view = {
-        options->rings_dir, options->name, before->taken_ns != 0 ? before : NULL, now, 0, "\n"};
+    const struct qwp_status_view view = {.rings_dir = options->rings_dir,
+                                         .name = options->name,
+                                         .before = before->taken_ns != 0 ? before : NULL,
+                                         .now = now,
+                                         .line_end = "\n"};
     if (options->json) {
         qwp_status_print_json(&view, stdout);
-    } else if (is_screen) {
-        /* Home, then overwrite line by line: no flicker. */
-        view.line_end = "\x1b[K\n";
-        view.rows_max = screen_rows();
-        fputs("\x1b[H", stdout);
-        qwp_status_print(&view, stdout);
-        fputs("\x1b[J", stdout);
     } else {
         qwp_status_print(&view, stdout);
         fputc('\n', stdout);
@@ -104,19 +93,16 @@ static int watch(const struct qwp_options *options)
 {
     struct qwp_snapshot before = {0};
     struct qwp_snapshot now = {0};
-    const bool is_screen = !options->json && isatty(STDOUT_FILENO) == 1;
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    /* No cursor, long lines cut instead of wrapped, clean screen. */
-    fputs(is_screen ? "\x1b[?25l\x1b[?7l\x1b[2J" : "", stdout);
     int code = 0;
     while (!interrupted && !ferror(stdout)) {
         if (look(options, &now) != QWP_OK) {
             code = 1;
             break;
         }
-        show_next(options, &before, &now, is_screen);
+        show_next(options, &before, &now);
         code = exit_code(&now);
         qwp_snapshot_fini(&before);
         before = now;
@@ -124,12 +110,13 @@ static int watch(const struct qwp_options *options)
         pause_ns(options->interval_ns);
     }
     qwp_snapshot_fini(&before);
-    fputs(is_screen ? "\x1b[?7h\x1b[?25h" : "", stdout);
-    fflush(stdout);
     return code;
 }
 
 int qwp_status_run(const struct qwp_options *options)
 {
+    if (!options->json && !options->once && isatty(STDOUT_FILENO) == 1) {
+        return qwp_status_screen(options);
+    }
     return options->watch ? watch(options) : show_once(options);
 }

@@ -19,7 +19,11 @@ struct qwp_status_view {
     const struct qwp_snapshot *now;
     size_t rows_max;      /* lines of producers; 0: all */
     const char *line_end; /* "\n"; a live screen also clears the rest of the line */
+    bool color;
+    unsigned width; /* columns of the terminal; 0: as many as it takes */
 };
+/* A live screen until a key or a signal ends it; the exit code. */
+int qwp_status_screen(const struct qwp_options *options);
 void qwp_status_print(const struct qwp_status_view *view, FILE *out);
 /* One object on one line. */
 void qwp_status_print_json(const struct qwp_status_view *view, FILE *out);

@@ -5,6 +5,7 @@
 #include "ipc/qwp_rendezvous.h"
 #include "sidecar/qwp_answer.h"
 #include "sidecar/qwp_json.h"
+#include "sidecar/qwp_latency.h"
 #include "sidecar/qwp_status.h"
 
 /* ---- words ---- */
@@ -161,6 +162,17 @@ static double sidecar_rate(const struct qwp_status_view *view, int counter)
 
 /* ---- text ---- */
 
+/* Nothing unless there is colour. */
+static const char *paint(const struct qwp_status_view *view, const char *sequence)
+{
+    return view->color ? sequence : "";
+}
+#define BOLD   "\x1b[1m"
+#define RED    "\x1b[31m"
+#define GREEN  "\x1b[32m"
+#define YELLOW "\x1b[33m"
+#define PLAIN  "\x1b[0m"
+
 static uint64_t difference(uint64_t more, uint64_t less)
 {
     return more > less ? more - less : 0;
@@ -261,13 +273,65 @@ static void json_troubles(const struct qwp_snapshot *now, FILE *out)
     fputc(']', out);
 }
 
+/* The bucket's upper edge that at least `part` of the frames do not exceed; those of between the
+ * two looks if there were any. */
+static struct figure quantile_text(const struct qwp_snapshot_latency *now,
+                                   const struct qwp_snapshot_latency *before, double part)
+{
+    uint64_t counts[QWP_CONTROL_LATENCY_BUCKETS];
+    uint64_t all = 0, seen = 0;
+    for (uint32_t i = 0; i < QWP_CONTROL_LATENCY_BUCKETS; i++) {
+        counts[i] = difference(now->buckets[i], before != NULL ? before->buckets[i] : 0);
+        all += counts[i];
+    }
+    if (all == 0) {
+        return before != NULL ? quantile_text(now, NULL, part) : (struct figure){"-"};
+    }
+    uint32_t bucket = 0;
+    for (; bucket + 1 < QWP_CONTROL_LATENCY_BUCKETS; bucket++) {
+        seen += counts[bucket];
+        if ((double)seen >= part * (double)all) {
+            break;
+        }
+    }
+    const int64_t edge_ns = qwp_latency_bucket_ns(bucket);
+    static const char *const units[] = {" us", " ms", " s", NULL};
+    return edge_ns == QWP_NEVER_NS ? (struct figure){"longer"}
+                                   : scaled_text((double)edge_ns / 1000, 1000, units);
+}
+
+/* How long frames take, and how long the oldest has waited by now. */
+static void print_waits(const struct qwp_status_view *view, FILE *out)
+{
+    const struct qwp_snapshot *now = view->now;
+    const struct qwp_snapshot *before = has_rates(view) ? view->before : NULL;
+    const struct qwp_snapshot_latency *stored = before != NULL ? &before->seen_to_stored : NULL;
+    const struct qwp_snapshot_latency *acked = before != NULL ? &before->seen_to_acked : NULL;
+    fprintf(out, "latency   to store %s, 99 %% %s; to server %s, 99 %% %s",
+            quantile_text(&now->seen_to_stored, stored, 0.5).text,
+            quantile_text(&now->seen_to_stored, stored, 0.99).text,
+            quantile_text(&now->seen_to_acked, acked, 0.5).text,
+            quantile_text(&now->seen_to_acked, acked, 0.99).text);
+    if (now->is_live && now->counters[QWP_SIDECAR_FRAMES_WAITING] > 0 && now->oldest_ns > 0) {
+        fprintf(out, "; oldest waits %" PRId64 " s",
+                (now->taken_ns - now->oldest_ns) / QWP_NS_PER_S);
+    }
+    fputs(view->line_end, out);
+}
+
 static void print_sidecar(const struct qwp_status_view *view, FILE *out)
 {
     const struct qwp_snapshot *now = view->now;
     const uint64_t *c = now->counters;
     fprintf(out, "server    %s", now->endpoint[0] != '\0' ? now->endpoint : "(none yet)");
     if (now->is_live) {
-        fprintf(out, " %s", connection_name(now->connection));
+        const bool is_up = now->connection == QWP_CONNECTION_UP;
+        const bool is_down = now->connection == QWP_CONNECTION_DOWN;
+        fprintf(out, " %s%s%s",
+                paint(view, is_up     ? GREEN
+                            : is_down ? RED
+                                      : YELLOW),
+                connection_name(now->connection), paint(view, PLAIN));
     }
     if (now->is_live && now->connected_us > 0) {
         fprintf(out, " for %s", since_text(now->connected_us).text);
@@ -298,10 +362,14 @@ static void print_sidecar(const struct qwp_status_view *view, FILE *out)
         fprintf(out, "; out %s", byte_rate_text(sidecar_rate(view, QWP_SIDECAR_BYTES_SENT)).text);
     }
     fputs(view->line_end, out);
+    print_waits(view, out);
+    fputs(paint(view, RED), out);
     print_store(view, out);
     print_troubles(view, out);
+    fputs(paint(view, PLAIN), out);
     if (now->last_error[0] != '\0') {
-        fprintf(out, "last error: %s%s", now->last_error, view->line_end);
+        fprintf(out, "%slast error: %s%s%s", paint(view, YELLOW), now->last_error,
+                paint(view, PLAIN), view->line_end);
     }
 }
 
@@ -324,6 +392,23 @@ static struct figure fill_text(uint64_t waiting, uint64_t ring_bytes)
     return figure;
 }
 
+/* Too little room for all columns. */
+static bool is_narrow(const struct qwp_status_view *view)
+{
+    enum { ALL_COLUMNS = 118 };
+    return view->width != 0 && view->width < ALL_COLUMNS;
+}
+
+static void print_columns(const struct qwp_status_view *view, FILE *out)
+{
+    fprintf(out, "%s%s%-20s %8s %-9s", view->line_end, paint(view, BOLD), "producer", "pid",
+            "state");
+    if (!is_narrow(view)) {
+        fprintf(out, " %15s %15s", "published", "stored");
+    }
+    fprintf(out, " %15s %10s  %s%s%s", "acked", "rate", "ring", paint(view, PLAIN), view->line_end);
+}
+
 static void print_producer(const struct qwp_status_view *view,
                            const struct qwp_snapshot_producer *producer, FILE *out)
 {
@@ -335,11 +420,19 @@ static void print_producer(const struct qwp_status_view *view,
         rate = rate_text(per_second(view, before->counters[QWP_PRODUCER_ROWS_PUBLISHED],
                                     c[QWP_PRODUCER_ROWS_PUBLISHED]));
     }
-    fprintf(
-        out, "%-20.20s %8" PRIu32 " %-9s %15s %15s %15s %10s  %-17s", producer->name, producer->pid,
-        ring_state_name(producer->state), count_text(c[QWP_PRODUCER_ROWS_PUBLISHED]).text,
-        count_text(c[QWP_PRODUCER_ROWS_STORED]).text, count_text(c[QWP_PRODUCER_ROWS_ACKED]).text,
-        rate.text, fill_text(c[QWP_PRODUCER_BYTES_WAITING], c[QWP_PRODUCER_RING_BYTES]).text);
+    const bool is_well = producer->state == QWP_RING_ATTACHED;
+    fprintf(out, "%-20.20s %8" PRIu32 " %s%-9s%s", producer->name, producer->pid,
+            paint(view, is_well ? "" : RED), ring_state_name(producer->state),
+            paint(view, is_well ? "" : PLAIN));
+    if (!is_narrow(view)) {
+        fprintf(out, " %15s %15s", count_text(c[QWP_PRODUCER_ROWS_PUBLISHED]).text,
+                count_text(c[QWP_PRODUCER_ROWS_STORED]).text);
+    }
+    const bool is_filling = c[QWP_PRODUCER_BYTES_WAITING] * 2 > c[QWP_PRODUCER_RING_BYTES];
+    fprintf(out, " %15s %10s  %s%-17s%s", count_text(c[QWP_PRODUCER_ROWS_ACKED]).text, rate.text,
+            paint(view, is_filling ? YELLOW : GREEN),
+            fill_text(c[QWP_PRODUCER_BYTES_WAITING], c[QWP_PRODUCER_RING_BYTES]).text,
+            paint(view, PLAIN));
     if (c[QWP_PRODUCER_ROWS_REJECTED] != 0) {
         fprintf(out, " rejected %s", count_text(c[QWP_PRODUCER_ROWS_REJECTED]).text);
     }
@@ -363,8 +456,7 @@ void qwp_status_print(const struct qwp_status_view *view, FILE *out)
         return;
     }
     print_sidecar(view, out);
-    fprintf(out, "%s%-20s %8s %-9s %15s %15s %15s %10s  %s%s", view->line_end, "producer", "pid",
-            "state", "published", "stored", "acked", "rate", "ring", view->line_end);
+    print_columns(view, out);
     size_t shown = now->producer_count;
     if (view->rows_max != 0 && shown > view->rows_max) {
         shown = view->rows_max;

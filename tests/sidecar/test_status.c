@@ -66,7 +66,8 @@ static char *print(bool json, const struct qwp_snapshot *before)
     char *text = NULL;
     size_t len = 0;
     FILE *out = open_memstream(&text, &len);
-    const struct qwp_status_view view = {dir, "one", before, &snapshot, 0, "\n"};
+    const struct qwp_status_view view = {
+        .rings_dir = dir, .name = "one", .before = before, .now = &snapshot, .line_end = "\n"};
     (json ? qwp_status_print_json : qwp_status_print)(&view, out);
     fclose(out);
     return text;
