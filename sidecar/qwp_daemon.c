@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -375,6 +376,7 @@ static enum qwp_result start(struct daemon *d, struct qwp_error *err)
 struct sender_thread {
     struct daemon *d;
     struct qwp_duty duty;
+    sem_t last_wake; /* posted by intake's thread: it touches our loop no more */
 };
 
 static void disconnect(struct daemon *d);
@@ -385,6 +387,9 @@ static void *sender_thread_run(void *arg)
     struct daemon *d = thread->d;
     qwp_duty_run(&thread->duty);
     disconnect(d);
+    /* We may be awake, and have seen the end, before its last wake-up call has left our loop. */
+    while (sem_wait(&thread->last_wake) != 0) {
+    }
     /* A loop is closed, and everything on it, by the thread that ran it. */
     qwp_sender_fini(&d->sender);
     qwp_housework_fini(&d->housework);
@@ -451,6 +456,7 @@ static enum qwp_result run(struct daemon *d, struct qwp_error *err)
     sender.duty.sender = &d->sender;
     sender.duty.peer = d->loop;
     pthread_t thread;
+    sem_init(&sender.last_wake, 0, 0);
     if (dedicated) {
         const int error = pthread_create(&thread, NULL, sender_thread_run, &sender);
         if (error != 0) {
@@ -458,6 +464,7 @@ static enum qwp_result run(struct daemon *d, struct qwp_error *err)
         }
     }
     qwp_duty_run(&intake);
+    sem_post(&sender.last_wake);
     if (dedicated) {
         pthread_join(thread, NULL);
     } else {

@@ -90,7 +90,7 @@ const struct qwp_option qwp_conf_table[QWP_CONF_TABLE_COUNT] = {
     NUMBER("sf_sync_interval_millis", QWP_OPTION_MILLIS, sf_sync_interval_ns, "5000",
            "between two syncs of sf_durability=periodic", .min = 1),
     NUMBER("sf_append_deadline_millis", QWP_OPTION_MILLIS, sf_append_wait_ns_max, "30000",
-           "longest a producer waits for room"),
+           "no effect here: each producer sets how long it waits for room (full_wait_ns_max)"),
     FLAG("drain_orphans", drain_orphans, "off", "also deliver what other slots in sf_dir left"),
     NUMBER("max_background_drainers", QWP_OPTION_COUNT, drainers_max, "4",
            "most such slots at a time", .max = 1024),
