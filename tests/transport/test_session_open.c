@@ -242,6 +242,66 @@ START_TEST(session_bad_roots_are_an_error_that_names_the_file)
 }
 END_TEST
 
+static void copy_file(const char *from, const char *to)
+{
+    static char bytes[64 * 1024];
+    FILE *in = fopen(from, "re");
+    ck_assert_ptr_nonnull(in);
+    const size_t len = fread(bytes, 1, sizeof bytes, in);
+    fclose(in);
+    FILE *out = fopen(to, "we");
+    ck_assert_ptr_nonnull(out);
+    ck_assert_uint_eq(fwrite(bytes, 1, len, out), len);
+    fclose(out);
+}
+
+static void connect_again(struct client *c)
+{
+    c->ups = c->downs = 0;
+    client_connect(c);
+    RUN_UNTIL(c, c->ups + c->downs > 0);
+}
+
+/* The operator mends the file of certificates: the next connection takes it. One that makes no
+ * sense leaves those before in force. */
+START_TEST(session_roots_read_again_are_for_the_next_connection)
+{
+    static const struct {
+        const char *wrong, *right, *password;
+    } cases[] = {{"other-ca.pem", "ca.pem", NULL}, {"ca.p12", "ca.p12", "secret"}};
+    const char *path = cert_path("reloaded");
+    struct peer peer = {.script = script_welcome};
+    peer_mode(&peer, 1);
+    peer_start(&peer);
+    copy_file(cert_path(cases[_i].wrong), path);
+    struct client c = {0};
+    c.options.tls_verify = true;
+    c.options.tls_roots = path;
+    c.options.tls_roots_password = cases[_i].password;
+    client_open(&c, &peer);
+    connect_again(&c);
+    ck_assert_int_eq(c.ups, _i == 0 ? 0 : 1);
+    copy_file(cert_path(cases[_i].right), path);
+    struct qwp_error err;
+    ck_assert_int_eq(qwp_session_reload_tls(c.session, &err), QWP_OK);
+    if (_i == 0) {
+        ck_assert_int_eq(c.down.cause, QWP_DOWN_TLS);
+        connect_again(&c);
+        ck_assert_int_eq(c.ups, 1);
+    }
+    copy_file("/dev/null", path);
+    ck_assert_int_eq(qwp_session_reload_tls(c.session, &err), QWP_INVALID);
+    ck_assert_ptr_nonnull(strstr(err.text, path));
+    ck_assert_int_eq(c.downs, 0); /* the one that is up goes on */
+    qwp_session_disconnect(c.session, (int64_t)DEADLINE_S * QWP_NS_PER_S);
+    RUN_UNTIL(&c, c.downs == 1);
+    connect_again(&c);
+    ck_assert_int_eq(c.ups, 1);
+    finish(&c, &peer);
+    remove(path);
+}
+END_TEST
+
 /* Speaks plain HTTP where TLS is expected, garbage, or nothing. */
 static void script_no_tls(struct peer *peer)
 {
@@ -275,6 +335,7 @@ int main(void)
     tcase_add_loop_test(tc, session_untrusted_server_is_refused, 0, 8);
     tcase_add_loop_test(tc, session_trusted_server_is_accepted, 0, 10);
     tcase_add_loop_test(tc, session_bad_roots_are_an_error_that_names_the_file, 0, 5);
+    tcase_add_loop_test(tc, session_roots_read_again_are_for_the_next_connection, 0, 2);
     tcase_add_loop_test(tc, session_no_tls_where_expected_goes_down, 0, 3);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
