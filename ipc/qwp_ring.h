@@ -5,7 +5,7 @@
  *           one only when the producer waits. Waiting and ringing live in qwp_bell.h.
  * Trust:    rx believes nothing that tx wrote: positions and sizes are loaded once and judged. tx
  *           trusts the sidecar (same user, or root). A truncated file is a SIGBUS for whoever
- *           touches the mapping: one range, from `header`, of `mapped_bytes`.
+ *           touches the mapping: one range, from `header`, of `mapped_bytes` (qwp_guard.h).
  * Crash:    what was published outlives tx; what was reserved and not published was never sent. */
 #ifndef QWP_RING_H
 #define QWP_RING_H

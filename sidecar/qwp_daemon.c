@@ -13,9 +13,9 @@
 
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
+#include "ipc/qwp_guard.h"
 #include "ipc/qwp_shared_text.h"
 #include "sidecar/qwp_duty.h"
-#include "sidecar/qwp_guard.h"
 #include "sidecar/qwp_identity.h"
 #include "sidecar/qwp_observe.h"
 #include "sidecar/qwp_orphans.h"
@@ -345,7 +345,8 @@ static enum qwp_result start(struct daemon *d, struct qwp_error *err)
 {
     enum qwp_result result = rendezvous_start(d, err);
     result = result == QWP_OK ? loops_start(d, err) : result;
-    result = result == QWP_OK ? qwp_guard_open((uint32_t)d->options->producers_max, err) : result;
+    result =
+        result == QWP_OK ? qwp_guard_open((uint32_t)d->options->producers_max, NULL, err) : result;
     result = result == QWP_OK ? store_start(d, err) : result;
     result = result == QWP_OK ? cursors_start(d, err) : result;
     result = result == QWP_OK ? bell_start(d, err) : result;

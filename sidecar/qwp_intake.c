@@ -10,7 +10,7 @@
 #include "core/qwp_crash.h"
 #include "core/qwp_log.h"
 #include "ipc/qwp_shared_text.h"
-#include "sidecar/qwp_guard.h"
+#include "ipc/qwp_guard.h"
 
 enum {
     STALL_RETRY_MS = 50,

@@ -11,7 +11,7 @@
 #include "core/qwp_record_layout.h"
 #include "core/wire/qwp_encode.h"
 #include "ipc/qwp_shared_text.h"
-#include "sidecar/qwp_guard.h"
+#include "ipc/qwp_guard.h"
 
 static void store_u32(_Atomic uint32_t *at, uint32_t v)
 {

@@ -25,6 +25,10 @@
  * Threads:  a producer and all that belongs to it is one thread's at a time: one producer a thread.
  * Fork:     a producer belongs to the process that opened it; in a child every call that could
  *           touch the ring gives QWP_CLOSED, and the row of qwp_row_reserve() is no memory there.
+ * Signals:  the first producer of a process sets an action for SIGBUS: when another process cuts a
+ *           ring's file short, that ring then counts as detached (QWP_CLOSED), where it would have
+ *           killed this process. Every other SIGBUS goes to the action that was there before.
+ *           keep_sigbus leaves it all as it is.
  * Errors:   functions that can fail say so; messages name table, column and the way out. A setter's
  *           mistake is kept and returned, with its message, by the call that ends the row.
  * Delivery: stored = in the sidecar's segment log; acked = the server has it, or it was set aside
@@ -101,6 +105,7 @@ struct qwp_producer_options {
     enum qwp_on_full on_full;
     int64_t full_wait_ns_max; /* 0: 30 s */
     bool lock_memory;         /* mlock the ring */
+    bool keep_sigbus;         /* leave SIGBUS alone, see "Signals" above */
 };
 
 /* ---- open and define ---- */

@@ -3,11 +3,15 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/qwp_clock.h"
+#include "ipc/qwp_guard.h"
 #include "ipc/qwp_rendezvous.h"
 #include "ipc/qwp_shared_text.h"
+
+enum { GUARDED_MAX = 1024 /* producers of a process whose rings may be cut short */ };
 
 #define FULL_WAIT_NS_DEFAULT (INT64_C(30) * QWP_NS_PER_S)
 
@@ -33,6 +37,8 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     for (struct qwp_producer *p = registry; p != NULL; p = p->next) {
+        qwp_guard_remove(p->guard);
+        p->guard = QWP_GUARD_NONE;
         qwp_ring_forget_tx(&p->ring);
         qwp_bell_tx_fini(&p->bell);
         p->ring.data_bytes = 0;
@@ -45,6 +51,12 @@ static void after_fork_in_child(void)
     }
     membarrier_known = false;
     pthread_mutex_unlock(&registry_lock);
+}
+
+/* A library that is unloaded must not leave its handler behind. */
+__attribute__((destructor)) static void unload(void)
+{
+    qwp_guard_close();
 }
 
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -65,6 +77,16 @@ static bool register_membarrier(void)
     const bool registered = membarrier_registered;
     pthread_mutex_unlock(&registry_lock);
     return registered;
+}
+
+/* In the signal handler: someone cut the ring's file short. To all that looks at it, it is a ring
+ * that was detached; what it held is gone. */
+static void ring_lost(void *at)
+{
+    static const char reason[] = "its file was cut short by another process";
+    struct qwp_ring_header *header = at;
+    memcpy(header->reason, reason, sizeof reason);
+    atomic_store_explicit(&header->state, QWP_RING_DETACHED, memory_order_release);
 }
 
 /* The next two: under registry_lock. */
@@ -134,8 +156,12 @@ static enum qwp_result ring_open(struct qwp_producer *p, const struct qwp_produc
     qwp_rendezvous_sweep_emptied(dir_fd);
     /* No fork of another thread may fall between a ring that is made and one that is known. */
     pthread_mutex_lock(&registry_lock);
-    result = qwp_ring_create(&p->ring, dir_fd, &ring, err);
+    result = o->keep_sigbus ? QWP_OK : qwp_guard_open(GUARDED_MAX, ring_lost, err);
+    result = result != QWP_OK ? result : qwp_ring_create(&p->ring, dir_fd, &ring, err);
     if (result == QWP_OK) {
+        if (!o->keep_sigbus) {
+            p->guard = qwp_guard_add(p->ring.header, p->ring.mapped_bytes);
+        }
         qwp_bell_tx_init(&p->bell, registered);
         registry_add(p);
     }
@@ -149,6 +175,7 @@ static void ring_close(struct qwp_producer *p)
 {
     pthread_mutex_lock(&registry_lock);
     registry_remove(p);
+    qwp_guard_remove(p->guard);
     if (!qwp_producer_is_closed(p)) {
         qwp_bell_tx_fini(&p->bell);
         qwp_ring_close_tx(&p->ring);
@@ -183,6 +210,7 @@ enum qwp_result qwp_producer_open(struct qwp_producer **out,
     p->on_full = o->on_full;
     p->full_wait_ns_max = o->full_wait_ns_max == 0 ? FULL_WAIT_NS_DEFAULT : o->full_wait_ns_max;
     p->symbol_len_full = SIZE_MAX;
+    p->guard = QWP_GUARD_NONE;
     qwp_row_forget(&p->row);
     result = ring_open(p, o, err);
     if (result != QWP_OK) {

@@ -75,6 +75,7 @@ struct qwp_layout {
 struct qwp_producer {
     struct qwp_ring_tx ring; /* header NULL: the parent's, not ours */
     struct qwp_bell_tx bell;
+    uint32_t guard; /* of the ring's mapping, see ipc/qwp_guard.h */
     /* What the next record may take: unit_bytes_max less what the open unit holds. */
     uint32_t record_bytes_max;
     const struct qwp_layout *reserved;

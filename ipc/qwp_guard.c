@@ -1,4 +1,4 @@
-#include "sidecar/qwp_guard.h"
+#include "ipc/qwp_guard.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -15,6 +15,7 @@ struct range {
 
 static struct range *ranges;
 static uint32_t range_count;
+static qwp_guard_covered_fn range_covered;
 static struct sigaction action_before;
 
 /* Only what a signal handler may do. mmap() is a bare system call. */
@@ -26,34 +27,63 @@ static bool cover(uintptr_t address)
         const uintptr_t begin = atomic_load_explicit(&ranges[i].begin, memory_order_relaxed);
         if (end != 0 && address >= begin && address < end) {
             atomic_store_explicit(&ranges[i].hit, true, memory_order_relaxed);
-            return mmap((void *)begin, end - begin, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+            if (mmap((void *)begin, end - begin, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+                return false;
+            }
+            if (range_covered != NULL) {
+                range_covered((void *)begin);
+            }
+            return true;
         }
     }
     return false;
 }
 
+/* To whoever was there before us. Where that is the kernel, the instruction runs again and meets
+ * it; a signal that someone sent has to be sent again. */
+static void pass_on(int number, siginfo_t *info, void *context)
+{
+    if ((action_before.sa_flags & SA_SIGINFO) != 0) {
+        action_before.sa_sigaction(number, info, context);
+    } else if (action_before.sa_handler != SIG_DFL && action_before.sa_handler != SIG_IGN) {
+        action_before.sa_handler(number);
+    } else {
+        sigaction(number, &action_before, NULL);
+        if (info->si_code <= 0) {
+            raise(number);
+        }
+    }
+}
+
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
-    (void)context;
     const int error = errno;
-    if (!cover((uintptr_t)info->si_addr)) {
-        /* Our own bug: the instruction runs again and meets whoever was there before us. */
-        sigaction(number, &action_before, NULL);
+    if (info->si_code <= 0 || !cover((uintptr_t)info->si_addr)) {
+        pass_on(number, info, context);
     }
     errno = error;
 }
 
-enum qwp_result qwp_guard_open(uint32_t ranges_max, struct qwp_error *err)
+enum qwp_result qwp_guard_open(uint32_t ranges_max, qwp_guard_covered_fn covered,
+                               struct qwp_error *err)
 {
+    if (ranges != NULL) {
+        return QWP_OK;
+    }
     ranges = calloc(ranges_max, sizeof *ranges);
     if (ranges == NULL) {
         return qwp_fail(err, QWP_NOMEM, 0, "no memory to guard %u rings", ranges_max);
     }
     range_count = ranges_max;
-    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    range_covered = covered;
+    /* On the alternate stack where a thread has one: some runtimes insist. */
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigemptyset(&action.sa_mask);
     if (sigaction(SIGBUS, &action, &action_before) != 0) {
+        range_count = 0;
+        free(ranges);
+        ranges = NULL;
         return qwp_fail(err, QWP_IO, errno, "cannot handle SIGBUS");
     }
     return QWP_OK;
