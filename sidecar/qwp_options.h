@@ -61,8 +61,8 @@ struct qwp_options {
     uint64_t ring_bytes_max;
     uint64_t producer_tables_max;
     uint64_t producer_symbols_max;
-    const char *allow_users;     /* qwp_identity_users(); NULL: any */
-    const char *group;           /* qwp_identity_group(); NULL: as it comes */
+    const char *allow_users; /* qwp_identity_users(); NULL: any */
+    const char *group;       /* qwp_identity_group(); NULL: as it comes */
     uint64_t generation_symbols;
     uint64_t generation_bytes;
     uint64_t producer_symbols;   /* 0: half of the former */

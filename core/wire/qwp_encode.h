@@ -124,7 +124,7 @@ struct qwp_encoder {
     uint32_t type_offs[QWP_COLUMNS_MAX]; /* of each column's type, from the block's start */
     /* Of a chunk's first row, when it goes ahead: */
     uint32_t first_bytes[QWP_COLUMNS_MAX]; /* bytes of its text or array */
-    bool first_null[QWP_COLUMNS_MAX + 1]; /* the designated timestamp's is the last */
+    bool first_null[QWP_COLUMNS_MAX + 1];  /* the designated timestamp's is the last */
 };
 
 /* Bytes that a block's header and per-column constants can take (names, counts, flags, precision,
