@@ -104,8 +104,9 @@ static const struct qwp_option run_table[] = {
            .max = QWP_RING_DATA_BYTES_MAX),
     OPTION("producer-tables-max", QWP_OPTION_COUNT, producer_tables_max, "10000",
            "most tables of one producer; its ring is detached beyond", .min = 1, .max = 65535),
-    OPTION("producer-symbols-max", QWP_OPTION_COUNT, producer_symbols_max, "1000000",
-           "most symbols that one producer brings; its ring is detached beyond", .min = 1,
+    OPTION("producer-symbols-max", QWP_OPTION_COUNT, producer_symbols_max, "0",
+           "most symbols that one producer brings in its life; its ring is detached beyond; 0: any "
+           "number, --producer-symbols alone",
            .max = 100000000),
     OPTION("rejected-bytes-max", QWP_OPTION_SIZE, rejected_bytes_max, "0",
            "room for rows that the server refuses, then producers of that table wait; 0: a quarter "
