@@ -135,6 +135,29 @@ static void print_faults(struct sink *sink)
     sink_buffer_fini(&text);
 }
 
+/* Faults come and go by time, so they are looked at in steps while there are any. */
+static int look_at_faults(struct sink *sink)
+{
+    struct sink_faults *faults = &sink->options.faults;
+    const struct sink_fault_place place = {sink->server.accepted, SINK_FAULT_NOWHERE,
+                                           SINK_FAULT_NOWHERE, NULL, NULL};
+    struct qwp_error err = {0};
+    const bool refuse =
+        sink_faults_stall(faults, SINK_FAULT_REFUSE, SINK_FAULT_ANY, &place, &sink->refusing);
+    if (sink_server_refuse(&sink->server, refuse, &err) != QWP_OK) {
+        qwp_log(QWP_LOG_ERROR, "cannot listen again", "reason=\"%s\"", err.text);
+        return ACCEPT_PAUSE_MS;
+    }
+    if (sink_faults_stall(faults, SINK_FAULT_STALL, SINK_STALL_ACCEPT, &place,
+                          &sink->not_accepting)) {
+        sink->accept_paused = true;
+    }
+    if (!sink_faults_none(faults)) {
+        return SINK_FAULT_STEP_MS;
+    }
+    return sink->accept_paused ? ACCEPT_PAUSE_MS : -1;
+}
+
 /* An answer in any case, so that who waits for it is not kept waiting. */
 static void change_faults(struct sink *sink, const char *spec)
 {
@@ -144,6 +167,7 @@ static void change_faults(struct sink *sink, const char *spec)
     } else if (sink_faults_add(&sink->options.faults, spec, &err) != QWP_OK) {
         qwp_log(QWP_LOG_ERROR, "not a fault", "reason=\"%s\"", err.text);
     }
+    (void)look_at_faults(sink); /* in effect once it is answered */
     print_faults(sink);
 }
 
@@ -189,29 +213,6 @@ static void accept_one(struct sink *sink)
         qwp_log(QWP_LOG_ERROR, "cannot take a connection", "reason=\"%s\"", err.text);
         sink->accept_paused = true;
     }
-}
-
-/* Faults come and go by time, so they are looked at in steps while there are any. */
-static int look_at_faults(struct sink *sink)
-{
-    struct sink_faults *faults = &sink->options.faults;
-    const struct sink_fault_place place = {sink->server.accepted, SINK_FAULT_NOWHERE,
-                                           SINK_FAULT_NOWHERE, NULL, NULL};
-    struct qwp_error err = {0};
-    const bool refuse =
-        sink_faults_stall(faults, SINK_FAULT_REFUSE, SINK_FAULT_ANY, &place, &sink->refusing);
-    if (sink_server_refuse(&sink->server, refuse, &err) != QWP_OK) {
-        qwp_log(QWP_LOG_ERROR, "cannot listen again", "reason=\"%s\"", err.text);
-        return ACCEPT_PAUSE_MS;
-    }
-    if (sink_faults_stall(faults, SINK_FAULT_STALL, SINK_STALL_ACCEPT, &place,
-                          &sink->not_accepting)) {
-        sink->accept_paused = true;
-    }
-    if (!sink_faults_none(faults)) {
-        return SINK_FAULT_STEP_MS;
-    }
-    return sink->accept_paused ? ACCEPT_PAUSE_MS : -1;
 }
 
 static void run(struct sink *sink)
