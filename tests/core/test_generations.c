@@ -5,6 +5,8 @@
  * there; the parent opens what it left and compares with how far the child said it came. */
 #include <check.h>
 #include <dirent.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -322,6 +324,82 @@ START_TEST(generations_survive_a_stranger_in_the_first_slot)
 }
 END_TEST
 
+/* ---- two threads ---- */
+
+enum { THREAD_FRAMES = 3000, THREAD_SWITCH = 100 };
+
+/* The writer's side, as intake has it. A failure is told to the main thread, which asserts. */
+static _Atomic bool has_failed;
+
+static void *writer_run(void *arg)
+{
+    const char **failure = arg;
+    for (uint64_t fsn = 0; fsn < THREAD_FRAMES;) {
+        struct qwp_seglog *log = qwp_generations_writer(&store);
+        if (qwp_generations_is_asked(&store)) {
+            if (!qwp_generations_advance(&store)) {
+                sched_yield();
+            }
+            continue;
+        }
+        unsigned char *at;
+        size_t room;
+        uint32_t id = 0;
+        char text[32];
+        const int len = snprintf(text, sizeof text, "symbol of %llu", (unsigned long long)fsn);
+        if (qwp_seglog_next_fsn(log) != fsn) {
+            *failure = "the next frame has another number";
+            atomic_store(&has_failed, true);
+            return NULL;
+        }
+        if (qwp_seglog_reserve(log, FRAME_BYTES, FRAME_BYTES, &at, &room, NULL) != QWP_OK) {
+            sched_yield(); /* the budget */
+            continue;
+        }
+        if (qwp_dict_intern(qwp_seglog_dict(log), text, (size_t)len, &id) != QWP_OK ||
+            qwp_seglog_persist_dict(log, NULL) != QWP_OK) {
+            *failure = "a symbol cannot be kept";
+            atomic_store(&has_failed, true);
+            return NULL;
+        }
+        qwp_store_u32(at, id);
+        qwp_seglog_finish(log, FRAME_BYTES, FRAME_BYTES, NULL);
+        qwp_generations_publish(&store);
+        fsn++;
+        if (fsn % THREAD_SWITCH > THREAD_SWITCH / 2 && qwp_generations_want(&store) &&
+            fsn % THREAD_SWITCH > THREAD_SWITCH * 3 / 4) {
+            qwp_generations_ask(&store);
+        }
+    }
+    return NULL;
+}
+
+START_TEST(generations_are_shared_by_two_threads)
+{
+    open_store(true);
+    qwp_generations_rings_resumed(&store);
+    const char *failure = NULL;
+    pthread_t writer;
+    ck_assert_int_eq(pthread_create(&writer, NULL, writer_run, &failure), 0);
+    uint64_t acked = 0;
+    while (acked < THREAD_FRAMES && !atomic_load(&has_failed)) {
+        const uint64_t published = qwp_generations_published(&store);
+        deliver(acked, published);
+        acked = published;
+        bool more;
+        bool began;
+        int64_t next_ns;
+        qwp_generations_maintain(&store, qwp_clock_monotonic_ns(), &more, &next_ns, &began);
+    }
+    pthread_join(writer, NULL);
+    ck_assert_msg(failure == NULL, "%s", failure);
+    ck_assert_uint_gt(store.writer->number, 5);
+    keep();
+    check_budget();
+    qwp_generations_close(&store);
+}
+END_TEST
+
 /* ---- crashes ---- */
 
 struct progress {
@@ -410,6 +488,7 @@ int main(void)
     tcase_add_test(tcase, generations_are_found_again_in_order);
     tcase_add_test(tcase, generations_share_one_budget);
     tcase_add_test(tcase, generations_survive_a_stranger_in_the_first_slot);
+    tcase_add_test(tcase, generations_are_shared_by_two_threads);
     tcase_add_loop_test(tcase, generations_crash_at_every_point_loses_nothing, 0,
                         (int)(sizeof points / sizeof points[0]));
     suite_add_tcase(suite, tcase);
