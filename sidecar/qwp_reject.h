@@ -68,7 +68,8 @@ struct qwp_reject {
     /* A row that was refused for its size all by itself. */
     uint64_t too_big_fsn, too_big_hash, too_big_row;
     bool has_too_big;
-    bool single_row; /* on its way: one row, larger than what was learned */
+    bool single_row;        /* on its way: one row, larger than what was learned */
+    uint64_t single_row_at; /* which one of its table it is */
 
     uint64_t settle_end; /* frames that are settled once the folder could be synced; 0: none */
     int64_t retry_ns;    /* setting aside failed: not before */

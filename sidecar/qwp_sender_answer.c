@@ -265,7 +265,7 @@ static enum qwp_reject_next learn_size(struct qwp_sender *sender)
         reject->has_too_big = true;
         reject->too_big_fsn = largest->fsn;
         reject->too_big_hash = largest->table_hash;
-        reject->too_big_row = plan->row - 1;
+        reject->too_big_row = reject->single_row_at;
         return QWP_REJECT_AT_ONCE;
     }
     const size_t half = largest->len / 2;

@@ -264,14 +264,27 @@ static void build_empty(struct qwp_sender *sender)
     qwp_split_finish(&plan->out, 0);
 }
 
+/* Rows of the table, of the plan's frame. A catch-up, which is not answered before a commit, does
+ * not count. */
+static bool is_on_its_way(struct qwp_sender *sender, const struct qwp_split_table *table)
+{
+    for (int64_t i = sender->first_sequence; i < sender->next_sequence; i++) {
+        const struct qwp_in_flight *message = qwp_sender_in_flight_at(sender, i);
+        if (message->kind == QWP_MESSAGE_PART && message->fsn == sender->reject.plan.fsn &&
+            message->table_hash == table->hash) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* One row of the table is larger than any message may be, or was refused for that. False: it
  * cannot be set aside now. */
 static bool big_row_aside(struct qwp_sender *sender, const struct qwp_split_table *table)
 {
     struct qwp_plan *plan = &sender->reject.plan;
     /* Only once the rows before it are taken: they count as done together. */
-    if (sender->first_sequence != sender->next_sequence ||
-        !qwp_sender_set_aside(sender, table, NULL, plan->row, 1)) {
+    if (is_on_its_way(sender, table) || !qwp_sender_set_aside(sender, table, NULL, plan->row, 1)) {
         return false;
     }
     plan->row++;
@@ -304,11 +317,12 @@ static enum qwp_result build_part(struct qwp_sender *sender, const struct qwp_sp
         uint64_t rows = 1;
         enum qwp_result result = QWP_LIMIT;
         if (!is_too_big(reject, table)) {
-            result = qwp_split_chunk(&reject->split, table, plan->row, most, flags_without(plan),
+            result = qwp_split_chunk(&reject->split, table, plan->row, most, QWP_FLAG_DEFER_COMMIT,
                                      &plan->out, &rows);
             /* What was learned may be wrong: one row is offered as long as the server's own word
              * allows it. */
             reject->single_row = result == QWP_LIMIT && plan->out.len <= reject->announced_bytes;
+            reject->single_row_at = plan->row;
             result = reject->single_row ? QWP_OK : result;
         }
         if (result == QWP_OK) {

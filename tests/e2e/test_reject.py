@@ -214,6 +214,17 @@ def close_1009(options):
         assert case.stop_sidecar() == 0
 
 
+def never_fits(options):
+    """Refused for its size down to the single row: set aside row by row, not retried for ever."""
+    with Case(options) as case:
+        case.sink.fault("close=message,table=bad,code=1009,text=too big")
+        case.write(20, text="z" * 100)
+        assert case.settle() == 20
+        assert case.aside() == list(range(20))
+        assert case.delivered("good") == list(range(20))
+        assert case.stop_sidecar() == 0
+
+
 def crashes(options):
     """Killed at every step of setting aside: each row is delivered or set aside, none both lost."""
     for point, nth in (("rejected.writing", 1), ("rejected.written", 1), ("aside.appended", 1),
@@ -266,6 +277,6 @@ def full(options):
 if __name__ == "__main__":
     options = arguments(__doc__)
     for check in (type_clash, two_threads, probes, may_pass, terminal, not_the_frames_fault, sizes, close_1009,
-                  crashes, full):
+                  never_fits, crashes, full):
         check(options)
         print(check.__name__, "ok", flush=True)
