@@ -82,11 +82,35 @@ def theirs_by_us(build, client, prefix):
         assert tags(stack, "client") == [(n, "%s-%d" % (prefix, n)) for n in range(CLIENT_ROWS)]
 
 
+def first_of_many(build, client, prefix):
+    """Our store has gone on in later slots, and the first one, which the client knows, holds no segment any
+    more: it appends there, and we go on behind what it wrote."""
+    with Stack(build, tls=False, sink=["--ndjson", "{dir}/rows"],
+               sidecar=["--generation-symbols", "500"],
+               conf="sf_dir={dir}/sf;sender_id=slot;") as stack:
+        first = os.path.join(stack.directory, "sf", "slot")
+        finish(stack.producer("--name", "a0", "--rows", 3000, "--symbols", 3000), "producer")
+        wait_until(lambda: not [name for name in os.listdir(first) if name.endswith(".sfa")],
+                   "the first slot is left")
+        wait_until(lambda: stack.ring_files() == [], "rings are drained")
+        assert stack.stop_sidecar() == 0, stack.log_text()
+        acked, published = run_client(client, "ws::addr=127.0.0.1:%d;sf_dir=%s/sf;sender_id=slot;" % (
+            stack.sink.port, stack.directory), CLIENT_ROWS, 60)
+        assert acked == published, (acked, published)
+        stack.start_sidecar()
+        finish(stack.producer("--name", "b0", "--rows", 1000, "--symbols", 1000), "producer")
+        assert stack.stop_sidecar() == 0, stack.log_text()
+        stack.sink.stop()
+        assert tags(stack, "client") == [(n, "%s-%d" % (prefix, n)) for n in range(CLIENT_ROWS)]
+        assert tags(stack, "seq_0") == [(n, "a0-%d" % n) for n in range(3000)] + \
+            [(n, "b0-%d" % n) for n in range(1000)]
+
+
 if __name__ == "__main__":
     options = arguments(__doc__)
     python = python_environment(pathlib.Path(options.build) / "tests")
     client = [str(python), "-B", os.path.join(HERE, "client_slot.py")]
-    for scenario in (ours_by_theirs, theirs_by_us):
+    for scenario in (ours_by_theirs, theirs_by_us, first_of_many):
         scenario(options.build, client, "py")
         print(scenario.__name__, "ok")
     sys.exit(0)

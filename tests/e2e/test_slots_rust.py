@@ -9,13 +9,13 @@ import sys
 
 from stack import arguments
 from test_sink_clients import rust_program
-from test_slots_python import ours_by_theirs, theirs_by_us
+from test_slots_python import first_of_many, ours_by_theirs, theirs_by_us
 
 if __name__ == "__main__":
     options = arguments(__doc__)
     program = rust_program(pathlib.Path(options.build).resolve() / "tests")
     client = [os.path.join(os.path.dirname(program), "client-slot")]
-    for scenario in (ours_by_theirs, theirs_by_us):
+    for scenario in (ours_by_theirs, theirs_by_us, first_of_many):
         scenario(options.build, client, "rs")
         print(scenario.__name__, "ok")
     sys.exit(0)
