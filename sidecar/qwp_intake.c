@@ -9,8 +9,8 @@
 #include "core/qwp_clock.h"
 #include "core/qwp_crash.h"
 #include "core/qwp_log.h"
-#include "ipc/qwp_shared_text.h"
 #include "ipc/qwp_guard.h"
+#include "ipc/qwp_shared_text.h"
 
 enum {
     STALL_RETRY_MS = 50,

@@ -10,8 +10,8 @@
 #include "core/qwp_clock.h"
 #include "core/qwp_record_layout.h"
 #include "core/wire/qwp_encode.h"
-#include "ipc/qwp_shared_text.h"
 #include "ipc/qwp_guard.h"
+#include "ipc/qwp_shared_text.h"
 
 static void store_u32(_Atomic uint32_t *at, uint32_t v)
 {
