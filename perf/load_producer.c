@@ -1,13 +1,14 @@
 /* A producer for bench_e2e.py: trade rows (6 columns) through the public library.
  *
  *   load_producer --rings DIR --name NAME [--rows N] [--rate N] [--unit N]
- *                 [--way hot|builder|chunk] [--ring-bytes N] [--wait-acked]
+ *                 [--way hot|builder|chunk] [--tables N] [--ring-bytes N] [--wait-acked]
  *
  * Column `id` holds the monotonic clock of the moment before the row was published when there is a
  * --rate or --wait-acked, else a number. --unit N: so many rows are published together,
- * as a unit or, --way chunk, out of arrays that were filled beforehand. --rate N:
- * rows a second, evenly, by sleeping to absolute times. --wait-acked: each unit waits for the one
- * before to be acknowledged; prints how long that took.
+ * as a unit or, --way chunk, out of arrays that were filled beforehand. --tables N: rows (not
+ * chunks) go to that many tables in turn. --rate N: rows a second, evenly, by sleeping to absolute
+ * times. --wait-acked: each unit waits for the one before to be acknowledged; prints how long that
+ * took.
  *
  * Attaches, prints a line, waits for one on stdin, runs, prints one JSON object. */
 #include <getopt.h>
@@ -24,7 +25,7 @@
 #include "core/qwp_clock.h"
 #include "core/qwp_histogram.h"
 
-enum { SYMBOLS = 100, COLUMNS = 6, WAIT_S = 300, BATCH_NS = 100000 };
+enum { SYMBOLS = 100, COLUMNS = 6, TABLES_MAX = 1000, WAIT_S = 300 };
 
 enum way { WAY_HOT, WAY_BUILDER, WAY_CHUNK };
 #define T0 INT64_C(1700000000000000000)
@@ -32,7 +33,7 @@ enum way { WAY_HOT, WAY_BUILDER, WAY_CHUNK };
 struct options {
     const char *rings;
     const char *name;
-    uint64_t rows, rate, unit, ring_bytes;
+    uint64_t rows, rate, unit, tables, ring_bytes;
     enum way way;
     bool wait_acked;
 };
@@ -40,8 +41,8 @@ struct options {
 struct load {
     struct options options;
     struct qwp_producer *producer;
-    struct qwp_table *table;
-    const struct qwp_layout *layout;
+    struct qwp_table *tables[TABLES_MAX];
+    const struct qwp_layout *layouts[TABLES_MAX];
     uint32_t handles[SYMBOLS];
     uint32_t off[COLUMNS];
     uint32_t at_off;
@@ -72,11 +73,18 @@ static void open_load(struct load *load)
                                                  .full_wait_ns_max =
                                                      (int64_t)WAIT_S * QWP_NS_PER_S};
     struct qwp_error err;
-    if (qwp_producer_open(&load->producer, &options, &err) != QWP_OK ||
-        qwp_table_define(load->producer, "trades", columns, COLUMNS, &load->table, &err) !=
-            QWP_OK ||
-        qwp_layout_define(load->table, all, COLUMNS, QWP_AT_NS, &load->layout, &err) != QWP_OK) {
+    if (qwp_producer_open(&load->producer, &options, &err) != QWP_OK) {
         die("open", &err);
+    }
+    for (uint64_t t = 0; t < load->options.tables; t++) {
+        char name[32];
+        snprintf(name, sizeof name, "trades_%llu", (unsigned long long)t);
+        if (qwp_table_define(load->producer, name, columns, COLUMNS, &load->tables[t], &err) !=
+                QWP_OK ||
+            qwp_layout_define(load->tables[t], all, COLUMNS, QWP_AT_NS, &load->layouts[t], &err) !=
+                QWP_OK) {
+            die("define", &err);
+        }
     }
     for (uint32_t i = 0; i < SYMBOLS; i++) {
         char text[16];
@@ -87,9 +95,9 @@ static void open_load(struct load *load)
         }
     }
     for (uint32_t i = 0; i < COLUMNS; i++) {
-        load->off[i] = qwp_layout_offset(load->layout, i);
+        load->off[i] = qwp_layout_offset(load->layouts[0], i); /* the same in all */
     }
-    load->at_off = qwp_layout_at_offset(load->layout);
+    load->at_off = qwp_layout_at_offset(load->layouts[0]);
     load->stamped = load->options.rate > 0 || load->options.wait_acked;
 }
 
@@ -131,16 +139,16 @@ static void write_chunk(struct load *load, uint64_t count)
         {.values = load->makers},
     };
     struct qwp_error err;
-    if (qwp_chunk_write(load->producer, load->layout, columns, load->times, 0, count, NULL, &err) !=
-        QWP_OK) {
+    if (qwp_chunk_write(load->producer, load->layouts[0], columns, load->times, 0, count, NULL,
+                        &err) != QWP_OK) {
         die("chunk", &err);
     }
 }
 
-static inline void hot_row(struct load *load, uint64_t n, uint32_t symbol)
+static inline void hot_row(struct load *load, uint64_t n, uint32_t symbol, uint32_t table)
 {
     void *row;
-    if (qwp_row_reserve(load->producer, load->layout, 0, &row) != QWP_OK) {
+    if (qwp_row_reserve(load->producer, load->layouts[table], 0, &row) != QWP_OK) {
         die("reserve", NULL);
     }
     unsigned char *at = row;
@@ -157,10 +165,10 @@ static inline void hot_row(struct load *load, uint64_t n, uint32_t symbol)
     }
 }
 
-static inline void builder_row(struct load *load, uint64_t n, uint32_t symbol)
+static inline void builder_row(struct load *load, uint64_t n, uint32_t symbol, uint32_t table)
 {
     struct qwp_error err;
-    struct qwp_row *row = qwp_row_begin(load->table);
+    struct qwp_row *row = qwp_row_begin(load->tables[table]);
     qwp_row_symbol_handle(row, 0, load->handles[symbol]);
     qwp_row_symbol_handle(row, 1, load->handles[n & 1]);
     qwp_row_double(row, 2, (double)n);
@@ -182,16 +190,18 @@ static void publish(struct load *load, uint64_t first, uint64_t count)
     struct qwp_error err;
     const bool in_units = load->options.unit > 1;
     uint32_t symbol = (uint32_t)(first % SYMBOLS);
+    uint32_t table = (uint32_t)(first % load->options.tables);
     if (in_units && qwp_unit_begin(load->producer, &err) != QWP_OK) {
         die("unit", &err);
     }
     for (uint64_t n = first; n < first + count; n++) {
         if (load->options.way == WAY_BUILDER) {
-            builder_row(load, n, symbol);
+            builder_row(load, n, symbol, table);
         } else {
-            hot_row(load, n, symbol);
+            hot_row(load, n, symbol, table);
         }
         symbol = symbol + 1 == SYMBOLS ? 0 : symbol + 1;
+        table = table + 1 == load->options.tables ? 0 : table + 1;
     }
     if (in_units && qwp_unit_publish(load->producer, &err) != QWP_OK) {
         die("unit", &err);
@@ -241,16 +251,13 @@ static double cpu_s(void)
 
 static void parse(struct options *o, int argc, char **argv)
 {
-    static const struct option long_options[] = {{"rings", required_argument, NULL, 'd'},
-                                                 {"name", required_argument, NULL, 'n'},
-                                                 {"rows", required_argument, NULL, 'r'},
-                                                 {"rate", required_argument, NULL, 'R'},
-                                                 {"unit", required_argument, NULL, 'u'},
-                                                 {"way", required_argument, NULL, 'w'},
-                                                 {"wait-acked", no_argument, NULL, 'a'},
-                                                 {"ring-bytes", required_argument, NULL, 'b'},
-                                                 {NULL, 0, NULL, 0}};
-    *o = (struct options){.name = "load", .rows = 1000000, .unit = 1};
+    static const struct option long_options[] = {
+        {"rings", required_argument, NULL, 'd'},      {"name", required_argument, NULL, 'n'},
+        {"rows", required_argument, NULL, 'r'},       {"rate", required_argument, NULL, 'R'},
+        {"unit", required_argument, NULL, 'u'},       {"way", required_argument, NULL, 'w'},
+        {"tables", required_argument, NULL, 't'},     {"wait-acked", no_argument, NULL, 'a'},
+        {"ring-bytes", required_argument, NULL, 'b'}, {NULL, 0, NULL, 0}};
+    *o = (struct options){.name = "load", .rows = 1000000, .unit = 1, .tables = 1};
     for (int id; (id = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         switch (id) {
         case 'd':
@@ -268,6 +275,9 @@ static void parse(struct options *o, int argc, char **argv)
         case 'u':
             o->unit = strtoull(optarg, NULL, 10);
             break;
+        case 't':
+            o->tables = strtoull(optarg, NULL, 10);
+            break;
         case 'b':
             o->ring_bytes = strtoull(optarg, NULL, 10);
             break;
@@ -283,8 +293,9 @@ static void parse(struct options *o, int argc, char **argv)
             exit(2);
         }
     }
-    if (o->rings == NULL || o->unit == 0) {
-        fprintf(stderr, "load_producer: --rings DIR is missing, or --unit is 0\n");
+    if (o->rings == NULL || o->unit == 0 || o->tables == 0 || o->tables > TABLES_MAX) {
+        fprintf(stderr,
+                "load_producer: --rings DIR is missing, or --unit or --tables is out of range\n");
         exit(2);
     }
 }
