@@ -169,13 +169,15 @@ static enum qwp_result entries_mark(struct qwp_rejected_content *content, uint64
     return QWP_OK;
 }
 
-static enum qwp_result offer(const struct qwp_put_back *how, const char *dir,
+/* The file is locked, so nobody else uses the slot named after it; what is there a killed one left.
+ */
+static enum qwp_result offer(const struct qwp_put_back *how, const char *dir, const char *name,
                              struct qwp_rejected_content *content,
                              struct qwp_put_back_counts *counts, struct qwp_error *err)
 {
     char slot[PATH_MAX];
     char left_over[PATH_MAX + 16];
-    snprintf(slot, sizeof slot, "%s/.put-back-%d", dir, (int)getpid());
+    snprintf(slot, sizeof slot, "%s/.put-back-%s", dir, name);
     snprintf(left_over, sizeof left_over, "%s/" QWP_REJECTED_FOLDER, slot);
     slot_remove(slot);
     uint64_t taken = 0;
@@ -210,7 +212,7 @@ enum qwp_result qwp_put_back_file(const struct qwp_put_back *how, const char *di
     uint64_t rows;
     qwp_rejected_content_count(&content, &entries, &rows);
     if (entries > 0) {
-        result = offer(how, dir, &content, counts, err);
+        result = offer(how, dir, name, &content, counts, err);
     }
     counts->rows_left = rows - counts->rows_taken;
     if (result == QWP_OK) {

@@ -154,6 +154,24 @@ def not_hammered(build, fault):
         assert log.count('msg="back after ') == 1, log
 
 
+def passed_on(build, directory, program):
+    """Answers that name the server, not the rows, send them to the other one: NOT_WRITABLE always, a write
+    error as on_write_error asks."""
+    cases = (("status=12,text=read only", ""), ("status=9,text=disk full", "on_write_error=retriable_other;"))
+    for number, (fault, policy) in enumerate(cases):
+        with Sink(program, os.path.join(directory, "a%d" % number)) as a, \
+                Sink(program, os.path.join(directory, "b%d" % number)) as b:
+            a.fault(fault)
+            text = "ws::addr=localhost:%d,localhost:%d;%s%s" % (a.port, b.port, TIMES, policy)
+            with Stack(build, conf_text=text) as stack:
+                finish(stack.producer("--name", "p0", "--rows", 100), "p0")
+                shown = stack.status()
+                assert a.faults()["hits"] > 0 and a.summary()["rows"] == 0, fault
+                assert b.summary()["rows"] == 100 and shown["rows_rejected"] == 0, (fault, shown)
+                assert stack.stop_sidecar() == 0
+        print("  passed on: %s" % fault.split(",")[0])
+
+
 def first_connect(build, directory, program):
     """initial_connect_retry: a start that wants a server ends without one, and tells why."""
     port = closed_port()
@@ -216,4 +234,5 @@ if __name__ == "__main__":
             not_hammered(options.build, fault)
         print("not stayed with")
         not_stayed_with(options.build, directory, program)
+        passed_on(options.build, os.path.join(directory, "passed"), program)
     sys.exit(0)
