@@ -123,6 +123,26 @@ def two_threads(options):
     type_clash(options, sidecar=["--threading", "dedicated"])
 
 
+def generations(options):
+    """Refused rows of several dictionaries of symbols: each goes back with its own texts."""
+    with Case(options, sidecar=["--generation-symbols", "20"]) as case:
+        case.sink.fault("status=3,table=bad,text=no such type")
+        for _ in range(3):
+            case.write(20)
+            assert case.settle() == 20
+        assert 'msg="next generation' in case.log_text()
+        rows = [json.loads(line)["columns"]
+                for line in case.rejected("export", "--table", "bad").splitlines()]
+        assert [(row["id"], row["sym"]) for row in rows] == [(i, "s%d" % (i % 50)) for i in range(60)], rows
+        case.sink.clear_faults()
+        assert case.put_back().startswith("60 rows put back, 0 ")
+        came = sorted((row["row"]["id"], row["row"]["sym"]) for row in case.sink.rows()
+                      if row["table"] == "bad")
+        assert came == [(i, "s%d" % (i % 50)) for i in range(60)], came
+        assert case.delivered("good") == list(range(60))
+        assert case.stop_sidecar() == 0
+
+
 def probes(options):
     """Mended without a word to us: a probe finds out."""
     with Case(options) as case:
@@ -289,7 +309,7 @@ def full(options):
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    for check in (type_clash, two_threads, probes, may_pass, terminal, not_the_frames_fault, sizes, close_1009,
-                  never_fits, crashes, full):
+    for check in (type_clash, two_threads, generations, probes, may_pass, terminal, not_the_frames_fault,
+                  sizes, close_1009, never_fits, crashes, full):
         check(options)
         print(check.__name__, "ok", flush=True)
