@@ -82,6 +82,10 @@ static const char help[] =
     "  --progress, --no-progress  show what is going on [when standard error is a terminal]\n"
     "  --help, --version\n"
     "\n"
+    "SIGINT or SIGTERM: the first ends reading, then what was read is acknowledged; the second "
+    "ends\n"
+    "waiting, and rows stay in their rings for a sidecar.\n"
+    "\n"
     "Exit status: 0 all rows acknowledged; 1 errors, or rows not acknowledged; 2 wrong usage.\n"
     "Compressed input: zcat FILE | qwp-feed ... -\n";
 

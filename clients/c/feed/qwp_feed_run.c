@@ -122,7 +122,7 @@ static void tell_without_sidecar(struct run *r, bool without, int64_t now_ns)
             qwp_feed_progress_clear();
         }
         fputs("qwp-feed: no sidecar serves this rings directory (see --rings and --name); rows "
-              "wait in their rings\n",
+              "wait in their rings for one (a second Ctrl-C ends the waiting)\n",
               stderr);
     }
 }
