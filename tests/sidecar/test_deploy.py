@@ -3,9 +3,11 @@
 Method: manifests against their own promises (names, mounts, options, limits); the unit by systemd-analyze; the
 packages built, unpacked and run: the sidecar and a producer in containers of their own (bubblewrap: read-only
 root, no capabilities, other users, other PID namespaces), over TLS, with secrets as files.
-What needs a tool that is not here is left out, and said."""
+Where the Python modules check_jsonschema and kubernetes_validate are, the manifests also against the published
+schemas, which these bring along. What needs a tool that is not here is left out, and said."""
 import argparse
 import glob
+import importlib.util
 import json
 import os
 import re
@@ -61,6 +63,25 @@ def check_conf(sidecar, conf, directory):
                          capture_output=True, text=True, timeout=60)
     assert "unknown key" not in out.stdout + out.stderr, out.stdout + out.stderr
     return dict(pair.split("=", 1) for pair in re.sub(r"\s", "", conf).split("::", 1)[1].split(";") if pair)
+
+
+def missing_module(name, what):
+    if importlib.util.find_spec(name):
+        return False
+    print("left out: %s (no Python module %s)" % (what, name))
+    return True
+
+
+def check_schemas():
+    """Each key is one that Compose and Kubernetes know; no schema is fetched."""
+    if not missing_module("check_jsonschema", "compose.yaml against its schema"):
+        run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec",
+            os.path.join(DEPLOY, "compose.yaml"))
+    if not missing_module("kubernetes_validate", "kubernetes.yaml against its schema"):
+        import kubernetes_validate
+        import yaml
+        for document in yaml.safe_load_all(read("kubernetes.yaml")):
+            kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
 def check_kubernetes(sidecar, directory):
@@ -254,6 +275,7 @@ def main():
             import yaml  # noqa: F401
             check_kubernetes(sidecar, directory)
             check_compose(sidecar, directory)
+            check_schemas()
         except ImportError:
             print("left out: the manifests (no python3-yaml)")
         if not missing("cpack", "packages") and not missing("dpkg-shlibdeps", "packages"):
