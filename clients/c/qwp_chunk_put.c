@@ -1,6 +1,7 @@
 /* One column of a chunk: from Arrow's layout, with gaps where rows are null, to the record's,
  * without them. */
 #include "clients/c/qwp_chunk.h"
+#include "core/qwp_bits.h"
 #include "core/wire/qwp_encode.h"
 #include "core/wire/qwp_names.h"
 
@@ -24,38 +25,12 @@ static enum qwp_result column_fail(const struct source *source, enum qwp_result 
 
 /* ---- bits ---- */
 
-static uint64_t low_bits(uint32_t count)
-{
-    return count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
-}
-
-/* Up to 64 bits of an array from bit `at` on; reads no byte beyond the last of them. */
-static uint64_t bits_at(const uint8_t *bits, size_t at, uint32_t count)
-{
-    const uint8_t *from = bits + at / 8;
-    const uint32_t shift = at % 8;
-    const uint32_t bytes = (shift + count + 7) / 8;
-    uint64_t word = 0;
-    memcpy(&word, from, bytes < 8 ? bytes : 8);
-    word >>= shift;
-    if (bytes > 8) {
-        word |= (uint64_t)from[8] << (64 - shift);
-    }
-    return word & low_bits(count);
-}
-
-static uint32_t step_of(uint32_t rows, uint32_t row)
-{
-    return rows - row < 64 ? rows - row : 64;
-}
-
 /* A bit for each of up to 64 rows of the piece from `row` (a multiple of 64) on that has a value.
  */
 static uint64_t values_mask(const struct source *source, uint32_t row, uint32_t count)
 {
-    /* The bitmap's last word may be cut short by the record's next part. */
-    const uint64_t nulls = source->nulls == NULL ? 0 : bits_at(source->nulls, row, count);
-    return ~nulls & low_bits(count);
+    const uint64_t nulls = source->nulls == NULL ? 0 : qwp_bits_at(source->nulls, row, count);
+    return ~nulls & qwp_bits_low(count);
 }
 
 /* Writes the bitmap of nulls, and drops it again if there are none. */
@@ -70,10 +45,10 @@ static void put_nulls(struct source *source, struct qwp_chunk_entry *entry)
     unsigned char *bitmap = qwp_chunk_part(piece, &entry->bitmap_off);
     uint32_t nulls = 0;
     for (uint32_t row = 0; row < piece->rows; row += 64) {
-        const uint32_t count = step_of(piece->rows, row);
-        uint64_t word = low_bits(count);
+        const uint32_t count = qwp_bits_step(piece->rows, row);
+        uint64_t word = qwp_bits_low(count);
         if (column->values != NULL) {
-            word &= ~bits_at(column->validity, piece->first_row + row, count);
+            word &= ~qwp_bits_at(column->validity, piece->first_row + row, count);
         }
         nulls += (uint32_t)__builtin_popcountll(word);
         memcpy(bitmap + row / 8, &word, (count + 7) / 8);
@@ -96,7 +71,7 @@ static inline __attribute__((always_inline)) void copy_dense(const struct source
                                                              uint32_t width, unsigned char *to)
 {
     for (uint32_t row = 0; row < source->piece->rows; row += 64) {
-        uint64_t mask = values_mask(source, row, step_of(source->piece->rows, row));
+        uint64_t mask = values_mask(source, row, qwp_bits_step(source->piece->rows, row));
         for (; mask != 0; mask &= mask - 1) {
             memcpy(to, from + (size_t)(row + (uint32_t)__builtin_ctzll(mask)) * width, width);
             to += width;
@@ -181,8 +156,8 @@ static void put_booleans(struct source *source, struct qwp_chunk_entry *entry)
     memset(values, 0, entry->values_bytes);
     uint32_t done = 0;
     for (uint32_t row = 0; row < piece->rows; row += 64) {
-        const uint32_t count = step_of(piece->rows, row);
-        const uint64_t bits = bits_at(source->column->values, piece->first_row + row, count);
+        const uint32_t count = qwp_bits_step(piece->rows, row);
+        const uint64_t bits = qwp_bits_at(source->column->values, piece->first_row + row, count);
         uint64_t mask = values_mask(source, row, count);
         for (; mask != 0; mask &= mask - 1, done++) {
             const uint64_t bit = bits >> __builtin_ctzll(mask) & 1;
@@ -211,7 +186,7 @@ static uint32_t copy_parts(const struct source *source, uint32_t *ends, unsigned
     }
     uint32_t len = 0;
     for (uint32_t row = 0; row < piece->rows; row += 64) {
-        uint64_t mask = values_mask(source, row, step_of(piece->rows, row));
+        uint64_t mask = values_mask(source, row, qwp_bits_step(piece->rows, row));
         for (; mask != 0; mask &= mask - 1) {
             const uint32_t r = row + (uint32_t)__builtin_ctzll(mask);
             const uint32_t part = (uint32_t)(offsets[r + 1] - offsets[r]);
@@ -314,7 +289,7 @@ static enum qwp_result intern_texts(const struct source *source, uint32_t *handl
     const int32_t *offsets = source->column->offsets + source->piece->first_row;
     const char *texts = source->column->values;
     for (uint32_t row = 0; row < source->piece->rows; row += 64) {
-        uint64_t mask = values_mask(source, row, step_of(source->piece->rows, row));
+        uint64_t mask = values_mask(source, row, qwp_bits_step(source->piece->rows, row));
         for (; mask != 0; mask &= mask - 1) {
             const uint32_t r = row + (uint32_t)__builtin_ctzll(mask);
             const char *text = texts + offsets[r];

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/qwp_assert.h"
+#include "core/qwp_bits.h"
 #include "core/qwp_bytes.h"
 #include "core/wire/qwp_decode_internal.h"
 #include "core/wire/qwp_gorilla_read.h"
@@ -23,19 +24,6 @@ uint32_t decode_value_width(uint8_t type, uint8_t parameter)
     default:
         return qwp_type_field_bytes(type); /* the wire has the widths of the record */
     }
-}
-
-static uint32_t count_ones(const unsigned char *bits, uint32_t bytes)
-{
-    uint32_t ones = 0;
-    uint32_t i = 0;
-    for (; i + 8 <= bytes; i += 8) {
-        ones += (uint32_t)__builtin_popcountll(qwp_load_u64(bits + i));
-    }
-    for (; i < bytes; i++) {
-        ones += (uint32_t)__builtin_popcount(bits[i]);
-    }
-    return ones;
 }
 
 /* Whether the bits beyond `count` in the last byte are 0. */
@@ -66,7 +54,7 @@ static enum qwp_result open_null_section(struct decode_pass *pass, struct qwp_co
         return decode_fail(pass, QWP_STATUS_PARSE_ERROR, pass->at - 1,
                            "null bitmap has bits set beyond its %u rows", rows);
     }
-    column->value_count -= count_ones(column->bitmap, bytes);
+    column->value_count -= qwp_bits_count(column->bitmap, rows);
     return QWP_OK;
 }
 

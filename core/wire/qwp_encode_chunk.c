@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/qwp_assert.h"
+#include "core/qwp_bits.h"
 #include "core/wire/qwp_encode_internal.h"
 #include "core/wire/qwp_gather.h"
 #include "core/wire/qwp_narrow.h"
@@ -25,23 +26,6 @@ static void copy_once(void *dst, const unsigned char *src, size_t len)
 {
     memcpy(dst, src, len);
     __asm__ volatile("" : : "r"(dst) : "memory");
-}
-
-/* n bits from bit `shift` (0..7) of src on, with zeros up to a whole byte. */
-static void copy_bits(unsigned char *dst, const unsigned char *src, uint32_t shift, uint32_t n)
-{
-    const uint32_t bytes = (n + 7) / 8;
-    if (shift == 0) {
-        memcpy(dst, src, bytes);
-    } else {
-        for (uint32_t i = 0; i < bytes; i++) {
-            const uint32_t next = (i + 1) * 8 < n + shift ? src[i + 1] : 0u;
-            dst[i] = (unsigned char)(src[i] >> shift | next << (8 - shift));
-        }
-    }
-    if (n % 8 != 0) {
-        dst[bytes - 1] &= (unsigned char)((1u << n % 8) - 1);
-    }
 }
 
 static const struct qwp_chunk_part *part_of(const struct range *range, const struct column *column)
@@ -77,10 +61,10 @@ static enum qwp_result put_nulls(struct range *range, struct column *column)
         *column->at = range->e.scratch->first_null[column->index];
         expected = *column->at;
     } else {
-        copy_bits(column->at, part->bitmap, range->first_row, rows);
+        qwp_bits_copy(column->at, part->bitmap, range->first_row, rows);
         expected -= range->first_row && range->e.scratch->first_null[column->index];
     }
-    const uint32_t nulls = qwp_encode_count_bits(column->at, rows);
+    const uint32_t nulls = qwp_bits_count(column->at, rows);
     if (nulls != expected) {
         return fault(range, column, "a bitmap with another number of nulls than announced");
     }
@@ -165,8 +149,8 @@ static void put_fixed(struct range *range, struct column *column, uint32_t width
 
 static void put_booleans(struct range *range, struct column *column)
 {
-    copy_bits(column->at, part_of(range, column)->values, values_ahead(range, column),
-              column->value_count);
+    qwp_bits_copy(column->at, part_of(range, column)->values, values_ahead(range, column),
+                  column->value_count);
     column->at += (column->value_count + 7) / 8;
 }
 

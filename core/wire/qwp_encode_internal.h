@@ -116,8 +116,6 @@ static inline uint64_t value_mask(const struct column *column, uint32_t row, uin
 
 /* Writes null flag and bitmap at column->at; sets start, bitmap, value_count and field. */
 void qwp_encode_null_section(struct encoding *e, struct column *column);
-/* Bits that are set among the first `bits`; reads up to 7 bytes beyond. */
-uint32_t qwp_encode_count_bits(const unsigned char *bitmap, uint32_t bits);
 /* The rows of a slice that have a value, as addresses out of `all` (the block's records or
  * steerings); valid until the next call. */
 uint32_t qwp_encode_rows(struct encoding *e, const struct column *column, const struct slice *slice,

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/qwp_bits.h"
 #include "core/wire/qwp_gather.h"
 
 static bool run_has_nulls(const struct qwp_run *run, uint16_t field)
@@ -47,19 +48,6 @@ static void flag_nulls(struct encoding *e, const struct column *column, unsigned
     scratch->null_byte_index = QWP_ENCODE_NO_NULL_BYTES;
 }
 
-uint32_t qwp_encode_count_bits(const unsigned char *bitmap, uint32_t bits)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < bits; i += 64) {
-        uint64_t word = qwp_load_u64(bitmap + i / 8);
-        if (bits - i < 64) {
-            word &= (UINT64_C(1) << (bits - i)) - 1;
-        }
-        count += (uint32_t)__builtin_popcountll(word);
-    }
-    return count;
-}
-
 /* Sets column->field; true if the column is null in some row. */
 static bool survey_runs(const struct qwp_block *block, struct column *column)
 {
@@ -87,7 +75,7 @@ void qwp_encode_null_section(struct encoding *e, struct column *column)
     }
     flag_nulls(e, column, e->scratch->bytes);
     qwp_pack_bits(e->scratch->bytes, row_count, column->at);
-    const uint32_t nulls = qwp_encode_count_bits(column->at, row_count);
+    const uint32_t nulls = qwp_bits_count(column->at, row_count);
     if (nulls > 0) { /* or all of them are in the block ahead or behind */
         *column->start = 1;
         column->bitmap = column->at;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/qwp_assert.h"
+#include "core/qwp_bits.h"
 #include "core/qwp_bytes.h"
 #include "core/wire/qwp_decode_internal.h"
 #include "core/wire/qwp_gorilla.h"
@@ -74,24 +75,27 @@ struct part {
     uint32_t value_count;
 };
 
-static bool bit_at(const unsigned char *bits, uint32_t i)
-{
-    return (bits[i / 8] >> (i % 8) & 1) != 0;
-}
-
 static struct part part_of(const struct qwp_column *column, uint32_t first, uint32_t count)
 {
     struct part part = {column, first, count, first, count};
     if (column->bitmap != NULL) {
-        part.first_value = 0;
-        part.value_count = 0;
-        for (uint32_t i = 0; i < first + count; i++) {
-            const uint32_t is_value = !bit_at(column->bitmap, i);
-            part.first_value += i < first ? is_value : 0;
-            part.value_count += i < first ? 0 : is_value;
-        }
+        const uint32_t nulls_ahead = qwp_bits_count(column->bitmap, first);
+        part.first_value -= nulls_ahead;
+        part.value_count -= qwp_bits_count(column->bitmap, first + count) - nulls_ahead;
     }
     return part;
+}
+
+/* A cursor on the part's first row. */
+static struct qwp_cursor cursor_at(const struct qwp_recode *recode, const struct part *part)
+{
+    struct qwp_cursor cursor;
+    struct qwp_value value;
+    qwp_cursor_init(&cursor, recode->decoder, part->column);
+    for (uint32_t i = 0; i < part->first_row; i++) {
+        (void)qwp_cursor_next(&cursor, &value);
+    }
+    return cursor;
 }
 
 /* `count` bits of `bits` from `first` on. */
@@ -99,12 +103,8 @@ static void put_bits(struct qwp_bytes *out, const unsigned char *bits, uint32_t 
                      uint32_t count)
 {
     unsigned char *at = qwp_bytes_grow(out, (count + 7) / 8);
-    if (at == NULL) {
-        return;
-    }
-    memset(at, 0, (count + 7) / 8);
-    for (uint32_t i = 0; i < count; i++) {
-        at[i / 8] = (unsigned char)(at[i / 8] | (bit_at(bits, first + i) ? 1u << (i % 8) : 0));
+    if (at != NULL) {
+        qwp_bits_copy(at, bits, first, count);
     }
 }
 
@@ -129,12 +129,11 @@ static void put_widened(const struct qwp_recode *recode, struct qwp_bytes *out,
                         const struct part *part, uint8_t type)
 {
     const size_t width = decode_value_width(type, 0);
-    struct qwp_cursor cursor;
-    qwp_cursor_init(&cursor, recode->decoder, part->column);
-    for (uint32_t i = 0; i < part->first_row + part->row_count; i++) {
+    struct qwp_cursor cursor = cursor_at(recode, part);
+    for (uint32_t i = 0; i < part->row_count; i++) {
         struct qwp_value value;
         (void)qwp_cursor_next(&cursor, &value);
-        if (i < part->first_row || value.null) {
+        if (value.null) {
             continue;
         }
         if (type == QWP_TYPE_DOUBLE) {
@@ -179,12 +178,11 @@ static void put_texts(struct qwp_bytes *out, const struct part *part)
 static void put_arrays(const struct qwp_recode *recode, struct qwp_bytes *out,
                        const struct part *part)
 {
-    struct qwp_cursor cursor;
-    qwp_cursor_init(&cursor, recode->decoder, part->column);
-    for (uint32_t i = 0; i < part->first_row + part->row_count; i++) {
+    struct qwp_cursor cursor = cursor_at(recode, part);
+    for (uint32_t i = 0; i < part->row_count; i++) {
         struct qwp_value value;
         (void)qwp_cursor_next(&cursor, &value);
-        if (i >= part->first_row && !value.null) {
+        if (!value.null) {
             put_byte(out, (uint8_t)value.array.dimensions);
             qwp_bytes_put(out, value.array.lengths, 4 * (size_t)value.array.dimensions);
             qwp_bytes_put(out, value.array.elements, 8 * (size_t)value.array.element_count);
@@ -222,12 +220,11 @@ static void put_times(const struct qwp_recode *recode, struct qwp_bytes *out,
     if (has_encoding) {
         put_byte(out, 0);
     }
-    struct qwp_cursor cursor;
-    qwp_cursor_init(&cursor, recode->decoder, part->column);
-    for (uint32_t i = 0; i < part->first_row + part->row_count; i++) {
+    struct qwp_cursor cursor = cursor_at(recode, part);
+    for (uint32_t i = 0; i < part->row_count; i++) {
         struct qwp_value value;
         (void)qwp_cursor_next(&cursor, &value);
-        if (i >= part->first_row && !value.null) {
+        if (!value.null) {
             unsigned char at[8];
             qwp_store_i64(at, value.i64);
             qwp_bytes_put(out, at, sizeof at);
