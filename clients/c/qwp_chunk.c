@@ -46,17 +46,6 @@ static uint64_t piece_cut(struct qwp_chunk_piece *piece, size_t rows, uint64_t l
     return bytes;
 }
 
-/* Takes the piece's rows as dropped, of which qwp_room_get() counted one. */
-static void count_dropped(struct qwp_producer *p, uint32_t rows)
-{
-    if (p->unit.open) {
-        p->unit.rows += rows - 1;
-        return;
-    }
-    p->rows_dropped += rows - 1;
-    atomic_store_explicit(&p->ring.header->rows_dropped, p->rows_dropped, memory_order_relaxed);
-}
-
 static enum qwp_result put_times(struct qwp_chunk_piece *piece, struct qwp_chunk_entry *entry)
 {
     const struct qwp_layout *layout = piece->layout;
@@ -99,13 +88,9 @@ static enum qwp_result piece_write(struct qwp_chunk_piece *piece, uint64_t bound
 {
     struct qwp_producer *p = piece->producer;
     enum qwp_result result =
-        qwp_room_is_known(p, bound) ? QWP_OK : qwp_room_get(p, bound, piece->err);
-    if (result == QWP_AGAIN && p->on_full == QWP_FULL_DROP) {
-        count_dropped(p, piece->rows);
-        return QWP_OK;
-    }
+        qwp_room_is_known(p, bound) ? QWP_OK : qwp_room_get(p, bound, piece->rows, piece->err);
     if (result != QWP_OK) {
-        return result;
+        return result == QWP_AGAIN && p->on_full == QWP_FULL_DROP ? QWP_OK : result;
     }
     piece->record = qwp_room_at(p);
     result = piece_put(piece);
@@ -135,9 +120,9 @@ enum qwp_result qwp_chunk_write(struct qwp_producer *producer, const struct qwp_
                                         .at = at,
                                         .first_row = first_row + done,
                                         .err = err};
-        const uint64_t bound =
-            piece_cut(&piece, row_count - done,
-                      limit < producer->record_bytes_max ? limit : producer->record_bytes_max);
+        /* A dropped unit has no room and only counts. */
+        const uint64_t room = producer->unit.dropped ? limit : producer->record_bytes_max;
+        const uint64_t bound = piece_cut(&piece, row_count - done, limit < room ? limit : room);
         if (bound == UINT64_MAX) {
             const struct qwp_name table = layout->shape->table;
             result = qwp_fail(err, QWP_INVALID, 0, "table '%.*s': offsets of a column fall",

@@ -147,7 +147,7 @@ reserve_slow(struct qwp_producer *p, const struct qwp_layout *layout, uint64_t b
 {
     p->reserved = NULL;
     const enum qwp_result result =
-        qwp_room_is_known(p, bytes) ? QWP_OK : qwp_room_get(p, bytes, NULL);
+        qwp_room_is_known(p, bytes) ? QWP_OK : qwp_room_get(p, bytes, 1, NULL);
     if (result == QWP_OK) {
         unsigned char *at = reserve(p, layout, bytes);
         memset(at + QWP_RECORD_HEADER_BYTES, 0, layout->null_words * sizeof(uint64_t));

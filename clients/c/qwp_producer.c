@@ -323,28 +323,35 @@ static enum qwp_result still_full(struct qwp_producer *p, int64_t waited_ns, str
                     qwp_consumer_text(p));
 }
 
-/* The row at hand is lost; in a unit all its rows are, and those still to come. */
-static void drop(struct qwp_producer *p)
+void qwp_rows_dropped(struct qwp_producer *producer, uint32_t rows)
+{
+    producer->rows_dropped += rows;
+    atomic_store_explicit(&producer->ring.header->rows_dropped, producer->rows_dropped,
+                          memory_order_relaxed);
+}
+
+/* The rows at hand are lost; in a unit all its rows are, and those still to come. */
+static void drop(struct qwp_producer *p, uint32_t rows)
 {
     if (p->unit.open) {
         qwp_ring_abort(&p->ring);
         p->unit.dropped = true;
-        p->unit.rows++;
+        p->unit.rows += rows;
         p->record_bytes_max = 0;
         return;
     }
-    p->rows_dropped++;
-    atomic_store_explicit(&p->ring.header->rows_dropped, p->rows_dropped, memory_order_relaxed);
+    qwp_rows_dropped(p, rows);
 }
 
-enum qwp_result qwp_room_get(struct qwp_producer *producer, uint64_t bytes, struct qwp_error *err)
+enum qwp_result qwp_room_get(struct qwp_producer *producer, uint64_t bytes, uint32_t rows,
+                             struct qwp_error *err)
 {
     const enum qwp_result open = qwp_producer_check_open(producer, err);
     if (open != QWP_OK) {
         return open;
     }
     if (producer->unit.dropped) {
-        producer->unit.rows++;
+        producer->unit.rows += rows;
         return QWP_AGAIN;
     }
     if (bytes > producer->record_bytes_max) {
@@ -362,7 +369,7 @@ enum qwp_result qwp_room_get(struct qwp_producer *producer, uint64_t bytes, stru
     }
     if (!has_room(producer, bytes)) {
         if (producer->on_full == QWP_FULL_DROP) {
-            drop(producer);
+            drop(producer, rows);
             return QWP_AGAIN;
         }
         return still_full(producer,

@@ -120,11 +120,13 @@ static inline bool qwp_producer_is_detached(const struct qwp_producer *producer)
     return atomic_load_explicit(&producer->ring.header->state, memory_order_relaxed) >=
            QWP_RING_DETACHED;
 }
-/* Room for one record of `bytes`, a multiple of 8 above 0, at qwp_room_at(): looks again, then does
- * what on_full says. QWP_AGAIN under QWP_FULL_DROP: the row is counted, or the open unit dropped.
- */
+/* Room for one record of `bytes`, a multiple of 8 above 0, and `rows` rows at qwp_room_at(): looks
+ * again, then does what on_full says. QWP_AGAIN under QWP_FULL_DROP: the rows are counted, or the
+ * open unit dropped. */
 QWP_MUST_USE enum qwp_result qwp_room_get(struct qwp_producer *producer, uint64_t bytes,
-                                          struct qwp_error *err);
+                                          uint32_t rows, struct qwp_error *err);
+/* Rows that found no room, told to whoever looks at the ring. */
+void qwp_rows_dropped(struct qwp_producer *producer, uint32_t rows);
 
 /* Whether there is room for one record of `bytes`, a multiple of 8 above 0, by the last head seen.
  */

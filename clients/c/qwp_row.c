@@ -178,7 +178,7 @@ static void put_in_order(struct qwp_row *row, struct qwp_producer *p)
 static enum qwp_result unstage(struct qwp_row *row, struct qwp_producer *p, struct qwp_error *err)
 {
     const uint32_t bytes = row->used_bytes - row->shift;
-    const enum qwp_result result = qwp_room_get(p, qwp_round_up(bytes, QWP_RECORD_ALIGN), err);
+    const enum qwp_result result = qwp_room_get(p, qwp_round_up(bytes, QWP_RECORD_ALIGN), 1, err);
     if (result == QWP_OK) {
         unsigned char *at = qwp_room_at(p);
         memcpy(at, row->base + row->shift, bytes);

@@ -45,9 +45,7 @@ enum qwp_result qwp_unit_publish(struct qwp_producer *producer, struct qwp_error
     }
     unit_end(producer);
     if (unit.dropped) {
-        producer->rows_dropped += unit.rows;
-        atomic_store_explicit(&producer->ring.header->rows_dropped, producer->rows_dropped,
-                              memory_order_relaxed);
+        qwp_rows_dropped(producer, unit.rows);
         return QWP_OK;
     }
     if (unit.rows == 0) {
