@@ -1,50 +1,15 @@
 #include "sidecar/qwp_drain.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
-#include "sidecar/qwp_drainer.h"
+#include "sidecar/qwp_deliver.h"
 #include "sidecar/qwp_json.h"
 
 enum { EXIT_UNDELIVERED = 3 };
-
-static volatile sig_atomic_t stopped;
-static struct qwp_loop *signalled_loop;
-
-static void on_signal(int number)
-{
-    (void)number;
-    stopped = 1;
-    qwp_loop_wake(signalled_loop);
-}
-
-static void signals_set(void (*handler)(int))
-{
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    action.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &action, NULL);
-}
-
-/* Until everything is acknowledged, or it is time to end. */
-static void deliver(struct qwp_drainer *drainer, int64_t deadline_ns)
-{
-    while (!qwp_drainer_is_done(drainer) && !stopped) {
-        const int64_t now_ns = qwp_clock_monotonic_ns();
-        if (now_ns >= deadline_ns) {
-            return;
-        }
-        int64_t next_ns = deadline_ns;
-        const bool more = qwp_drainer_do_work(drainer, now_ns, &next_ns);
-        (void)qwp_loop_run(drainer->loop, more ? 0 : next_ns);
-    }
-}
 
 static void print_counts(const struct qwp_options *options, struct qwp_drainer_counts counts)
 {
@@ -77,12 +42,12 @@ int qwp_drain_run(const struct qwp_options *options, const struct qwp_conf *conf
         result = qwp_drainer_open(&drainer, options->slot_dir, conf, loop, &err);
     }
     if (result == QWP_OK) {
-        signalled_loop = loop;
-        signals_set(on_signal);
-        deliver(&drainer, options->timeout_ns == 0
-                              ? QWP_NEVER_NS
-                              : qwp_clock_monotonic_ns() + options->timeout_ns);
-        signals_set(SIG_DFL);
+        qwp_deliver_signals_begin(loop);
+        qwp_deliver(&drainer,
+                    options->timeout_ns == 0 ? QWP_NEVER_NS
+                                             : qwp_clock_monotonic_ns() + options->timeout_ns,
+                    false);
+        qwp_deliver_signals_end();
         const struct qwp_drainer_counts counts = qwp_drainer_count(&drainer);
         print_counts(options, counts);
         code = counts.waiting == 0 && counts.rows_refused == 0 ? 0 : EXIT_UNDELIVERED;

@@ -62,6 +62,16 @@ static enum qwp_result find_table(struct qwp_durable *durable, const char *name,
     return result;
 }
 
+/* The table at *at in an answer, and its transaction; moves *at. */
+static enum qwp_result next_table(struct qwp_durable *durable, const unsigned char **at,
+                                  const unsigned char *end, uint32_t *id, int64_t *txn)
+{
+    const char *name;
+    uint16_t len;
+    *at = qwp_ack_table_next(*at, end, &name, &len, txn);
+    return find_table(durable, name, len, id);
+}
+
 static struct qwp_durable_ok *ok_at(const struct qwp_durable *durable, uint64_t pos)
 {
     return &durable->oks[pos % QWP_DURABLE_OKS_MAX];
@@ -111,12 +121,9 @@ enum qwp_result qwp_durable_ok(struct qwp_durable *durable, uint64_t fsn_end,
     ok->fsn_end = fsn_end != 0 ? fsn_end : ok->fsn_end;
     const unsigned char *end = tables + tables_bytes;
     for (uint16_t i = 0; i < table_count; i++) {
-        const char *name;
-        uint16_t len;
         int64_t txn;
         uint32_t id;
-        tables = qwp_ack_table_next(tables, end, &name, &len, &txn);
-        const enum qwp_result result = find_table(durable, name, len, &id);
+        const enum qwp_result result = next_table(durable, &tables, end, &id, &txn);
         if (result != QWP_OK) {
             return result;
         }
@@ -130,12 +137,9 @@ enum qwp_result qwp_durable_confirm(struct qwp_durable *durable, const unsigned 
 {
     const unsigned char *end = tables + tables_bytes;
     for (uint16_t i = 0; i < table_count; i++) {
-        const char *name;
-        uint16_t len;
         int64_t txn;
         uint32_t id;
-        tables = qwp_ack_table_next(tables, end, &name, &len, &txn);
-        const enum qwp_result result = find_table(durable, name, len, &id);
+        const enum qwp_result result = next_table(durable, &tables, end, &id, &txn);
         if (result != QWP_OK) {
             return result;
         }

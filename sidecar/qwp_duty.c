@@ -36,8 +36,7 @@ static void report(struct qwp_duty *duty, int64_t now_ns)
     if (duty->sender != NULL) {
         struct qwp_seglog_stats stats;
         qwp_generations_stats(duty->store, &stats);
-        store_u64(&page->frames_waiting,
-                  qwp_generations_published(duty->store) - qwp_generations_acked(duty->store));
+        store_u64(&page->frames_waiting, qwp_generations_waiting(duty->store));
         store_u64(&page->generations, duty->store->count);
         store_u64(&page->store_bytes_max, stats.bytes_total_max);
         store_u64(&page->segments_sealed, stats.segments_sealed);
@@ -248,7 +247,7 @@ static bool sender_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 
 static bool all_acked(const struct qwp_duty *duty)
 {
-    return qwp_generations_published(duty->store) == qwp_generations_acked(duty->store);
+    return qwp_generations_waiting(duty->store) == 0;
 }
 
 /* With intake: true when this was the last cycle. */
@@ -270,8 +269,7 @@ static bool end_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
         }
         qwp_log(QWP_LOG_INFO, "closing: taking what is in the rings, waiting for acknowledgements",
                 "frames_waiting=%llu grace_ms=%lld",
-                (unsigned long long)(qwp_generations_published(duty->store) -
-                                     qwp_generations_acked(duty->store)),
+                (unsigned long long)qwp_generations_waiting(duty->store),
                 (long long)(duty->ending->grace_ns / QWP_NS_PER_MS));
     }
     *next_ns = sooner(*next_ns, duty->end_ns);

@@ -320,15 +320,23 @@ static bool block_fill(struct qwp_framer *framer, struct qwp_table *table, struc
     return true;
 }
 
+/* `bound`, with room for the block ahead if there may be one. */
+static size_t block_bound(const struct qwp_framer *framer, size_t bound, size_t header_bound,
+                          uint32_t column_count)
+{
+    return (framer->encode_flags & QWP_ENCODE_COMPACT) != 0
+               ? qwp_block_compact_bound(bound, header_bound, column_count)
+               : bound;
+}
+
 /* Of the table's open block. */
 static size_t table_bound(const struct qwp_framer *framer, const struct qwp_table *table)
 {
-    const size_t bound = table->open_header_bound +
-                         (size_t)table->open_columns * ((table->open_count + 7) / 8) +
-                         table->open_value_bytes;
-    return (framer->encode_flags & QWP_ENCODE_COMPACT) != 0
-               ? qwp_block_compact_bound(bound, table->open_header_bound, table->open_columns)
-               : bound;
+    return block_bound(framer,
+                       table->open_header_bound +
+                           (size_t)table->open_columns * ((table->open_count + 7) / 8) +
+                           table->open_value_bytes,
+                       table->open_header_bound, table->open_columns);
 }
 
 bool qwp_framer_tallies(const struct qwp_framer *framer, const struct qwp_tally **tallies,
@@ -517,11 +525,9 @@ static void row_cost(const struct qwp_framer *framer, const struct qwp_row *row,
         return;
     }
     /* A new block, or new columns for the rows that are in the open one. */
-    const size_t bound = values + known->header_bound + columns * (QWP_GATHER_ROWS_MAX / 8);
     cost->bytes +=
-        (framer->encode_flags & QWP_ENCODE_COMPACT) != 0
-            ? qwp_block_compact_bound(bound, known->header_bound, known->shape->column_count)
-            : bound;
+        block_bound(framer, values + known->header_bound + columns * (QWP_GATHER_ROWS_MAX / 8),
+                    known->header_bound, known->shape->column_count);
     cost->blocks += 2;
 }
 

@@ -316,6 +316,18 @@ static void print_tables(const struct qwp_snapshot *snapshot, FILE *out)
     }
 }
 
+/* False: the entry is being written. */
+static bool trouble_labels(FILE *out, const char *before,
+                           const struct qwp_snapshot_trouble *trouble)
+{
+    if (trouble->name[0] == '\0') {
+        return false;
+    }
+    label(out, before, "table", trouble->name);
+    label(out, ",", "category", qwp_answer_name(qwp_answer_index((uint8_t)trouble->status)));
+    return true;
+}
+
 /* By table and answer; a table that is mended leaves the list. */
 static void print_troubles(const struct qwp_snapshot *snapshot, FILE *out)
 {
@@ -330,11 +342,9 @@ static void print_troubles(const struct qwp_snapshot *snapshot, FILE *out)
            "aside; held: and there is no more room for that.");
     for (size_t i = 0; i < snapshot->trouble_count; i++) {
         const struct qwp_snapshot_trouble *trouble = &snapshot->troubles[i];
-        if (trouble->name[0] == '\0') {
-            continue; /* being written */
+        if (!trouble_labels(out, PREFIX "table_refused{", trouble)) {
+            continue;
         }
-        label(out, PREFIX "table_refused{", "table", trouble->name);
-        label(out, ",", "category", qwp_answer_name(qwp_answer_index((uint8_t)trouble->status)));
         label(out, ",", "state", states[trouble->state <= QWP_TROUBLE_HELD ? trouble->state : 0]);
         fputs("} 1\n", out);
     }
@@ -342,12 +352,9 @@ static void print_troubles(const struct qwp_snapshot *snapshot, FILE *out)
            "Rows of a refused table set aside since it is refused, by the server's answer.");
     for (size_t i = 0; i < snapshot->trouble_count; i++) {
         const struct qwp_snapshot_trouble *trouble = &snapshot->troubles[i];
-        if (trouble->name[0] == '\0') {
-            continue; /* being written */
+        if (trouble_labels(out, PREFIX "table_rows_set_aside{", trouble)) {
+            fprintf(out, "} %" PRIu64 "\n", trouble->rows_aside);
         }
-        label(out, PREFIX "table_rows_set_aside{", "table", trouble->name);
-        label(out, ",", "category", qwp_answer_name(qwp_answer_index((uint8_t)trouble->status)));
-        fprintf(out, "} %" PRIu64 "\n", trouble->rows_aside);
     }
 }
 

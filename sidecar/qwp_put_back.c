@@ -9,7 +9,7 @@
 
 #include "core/qwp_clock.h"
 #include "core/wire/qwp_decode.h"
-#include "sidecar/qwp_drainer.h"
+#include "sidecar/qwp_deliver.h"
 #include "sidecar/qwp_rejected.h"
 #include "sidecar/qwp_rejected_read.h"
 
@@ -110,20 +110,6 @@ static void slot_remove(const char *slot)
 
 /* ---- delivery ---- */
 
-static void deliver(const struct qwp_put_back *how, struct qwp_drainer *drainer)
-{
-    while (!qwp_drainer_is_done(drainer) && !how->is_stopped() &&
-           !qwp_sender_is_stopped(drainer->sender)) {
-        const int64_t now_ns = qwp_clock_monotonic_ns();
-        if (now_ns >= how->deadline_ns) {
-            return;
-        }
-        int64_t next_ns = how->deadline_ns;
-        const bool more = qwp_drainer_do_work(drainer, now_ns, &next_ns);
-        (void)qwp_loop_run(drainer->loop, more ? 0 : next_ns);
-    }
-}
-
 /* Offers the slot's frames; *taken of them were. */
 static enum qwp_result slot_drain(const struct qwp_put_back *how, const char *slot, uint64_t *taken,
                                   struct qwp_error *err)
@@ -137,7 +123,7 @@ static enum qwp_result slot_drain(const struct qwp_put_back *how, const char *sl
     if (result != QWP_OK) {
         return result;
     }
-    deliver(how, &drainer);
+    qwp_deliver(&drainer, how->deadline_ns, true);
     *taken = qwp_drainer_count(&drainer).delivered;
     if (!qwp_drainer_is_done(&drainer)) {
         const bool refused = qwp_sender_is_stopped(drainer.sender);

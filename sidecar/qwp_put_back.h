@@ -16,7 +16,6 @@ struct qwp_put_back {
     const struct qwp_conf *conf;
     struct qwp_loop *loop;
     int64_t deadline_ns;
-    bool (*is_stopped)(void); /* a signal came */
 };
 
 struct qwp_put_back_counts {

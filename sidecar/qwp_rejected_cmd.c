@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "core/qwp_log.h"
 #include "core/wire/qwp_names.h"
 #include "sidecar/qwp_answer.h"
+#include "sidecar/qwp_deliver.h"
 #include "sidecar/qwp_json.h"
 #include "sidecar/qwp_put_back.h"
 #include "sidecar/qwp_rejected_read.h"
@@ -268,31 +268,6 @@ int qwp_rejected_run(const struct qwp_options *options)
 
 /* ---- and back ---- */
 
-static volatile sig_atomic_t stopped;
-static struct qwp_loop *signalled_loop;
-
-static void on_signal(int number)
-{
-    (void)number;
-    stopped = 1;
-    qwp_loop_wake(signalled_loop);
-}
-
-static bool is_stopped(void)
-{
-    return stopped != 0;
-}
-
-static void signals_set(void (*handler)(int))
-{
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    action.sa_handler = SIG_IGN;
-    sigaction(SIGPIPE, &action, NULL);
-}
-
 /* Oldest first. A table that refuses is left alone from there on, so that its rows keep their
  * order; others go on. */
 static int put_back_all(const struct qwp_options *options, const struct qwp_put_back *how,
@@ -303,7 +278,7 @@ static int put_back_all(const struct qwp_options *options, const struct qwp_put_
     uint64_t taken = 0;
     uint64_t left = 0;
     bool trouble = false;
-    for (size_t i = 0; i < names->count && !is_stopped(); i++) {
+    for (size_t i = 0; i < names->count && !qwp_deliver_is_stopped(); i++) {
         struct qwp_rejected_content content;
         struct qwp_error err = {0};
         char table[QWP_REJECTED_NAME_BYTES] = "";
@@ -350,17 +325,15 @@ int qwp_rejected_put_back_run(const struct qwp_options *options, const struct qw
         fprintf(stderr, "qwp-sidecar: rejected: %s\n", err.text);
         return 1;
     }
-    signalled_loop = loop;
-    signals_set(on_signal);
+    qwp_deliver_signals_begin(loop);
     const struct qwp_put_back how = {
         .conf = conf,
         .loop = loop,
         .deadline_ns = options->timeout_ns == 0 ? QWP_NEVER_NS
                                                 : qwp_clock_monotonic_ns() + options->timeout_ns,
-        .is_stopped = is_stopped,
     };
     const int code = put_back_all(options, &how, dir, &names);
-    signals_set(SIG_DFL);
+    qwp_deliver_signals_end();
     qwp_rejected_names_fini(&names);
     qwp_loop_close(loop);
     return code;

@@ -35,10 +35,9 @@ const struct qwp_endpoint *qwp_sender_endpoint(const struct qwp_sender *sender)
 uint64_t qwp_sender_frames_waiting(const struct qwp_sender *sender)
 {
     const struct qwp_generations *generations = sender->options.generations;
-    return generations != NULL
-               ? qwp_generations_published(generations) - qwp_generations_acked(generations)
-               : qwp_seglog_published_count(sender->options.log) -
-                     qwp_seglog_acked_count(sender->options.log);
+    return generations != NULL ? qwp_generations_waiting(generations)
+                               : qwp_seglog_published_count(sender->options.log) -
+                                     qwp_seglog_acked_count(sender->options.log);
 }
 
 /* ---- when to try again ---- */

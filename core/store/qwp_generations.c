@@ -19,6 +19,11 @@ uint64_t qwp_generations_acked(const struct qwp_generations *g)
     return atomic_load_explicit(&g->acked, memory_order_acquire);
 }
 
+uint64_t qwp_generations_waiting(const struct qwp_generations *g)
+{
+    return qwp_generations_published(g) - qwp_generations_acked(g);
+}
+
 /* ---- writer ---- */
 
 struct qwp_seglog *qwp_generations_writer(const struct qwp_generations *g)

@@ -110,6 +110,8 @@ bool qwp_generations_owns(const char *first, const char *name);
 /* Any thread: as those of the log, for the whole store. */
 uint64_t qwp_generations_published(const struct qwp_generations *generations);
 uint64_t qwp_generations_acked(const struct qwp_generations *generations);
+/* Frames that are not acknowledged. */
+uint64_t qwp_generations_waiting(const struct qwp_generations *generations);
 
 /* Writer. The log to append to; its publish() goes through here. */
 struct qwp_seglog *qwp_generations_writer(const struct qwp_generations *generations);

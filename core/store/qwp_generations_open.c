@@ -57,16 +57,23 @@ static int by_number(const void *a, const void *b)
 
 /* ---- removing ---- */
 
+/* Its entries, and the descriptor that closedir() closes with them; NULL: they cannot be read. */
+static DIR *dir_open(const struct qwp_sys *sys, int parent_fd, const char *name, int *fd)
+{
+    *fd = qwp_sys_open(sys, parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    DIR *list = *fd >= 0 ? sys->fdopendir(*fd) : NULL;
+    if (list == NULL && *fd >= 0) {
+        sys->close(*fd);
+    }
+    return list;
+}
+
 /* Empties the directory `name` of `parent_fd` and removes it. */
 static void dir_remove(const struct qwp_sys *sys, int parent_fd, const char *name)
 {
-    const int fd =
-        qwp_sys_open(sys, parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-    DIR *list = fd >= 0 ? sys->fdopendir(fd) : NULL;
+    int fd;
+    DIR *list = dir_open(sys, parent_fd, name, &fd);
     if (list == NULL) {
-        if (fd >= 0) {
-            sys->close(fd);
-        }
         return;
     }
     for (const struct dirent *entry; (entry = sys->readdir(list)) != NULL;) {
@@ -90,13 +97,9 @@ static bool ends_with(const char *name, const char *suffix)
  * without frames that wait. */
 static bool holds_more(const struct qwp_sys *sys, int parent_fd, const char *name)
 {
-    const int fd =
-        qwp_sys_open(sys, parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-    DIR *list = fd >= 0 ? sys->fdopendir(fd) : NULL;
+    int fd;
+    DIR *list = dir_open(sys, parent_fd, name, &fd);
     if (list == NULL) {
-        if (fd >= 0) {
-            sys->close(fd);
-        }
         return true;
     }
     static const char *const known[] = {".",
