@@ -216,6 +216,19 @@ bool peer_read_frame(struct peer *peer, unsigned *opcode, unsigned char *payload
     return true;
 }
 
+bool peer_read_frames(struct peer *peer, int count)
+{
+    unsigned opcode;
+    unsigned char payload[256];
+    size_t len;
+    for (int i = 0; i < count; i++) {
+        if (!peer_read_frame(peer, &opcode, payload, sizeof payload, &len)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 size_t peer_ok_answer(unsigned char *out, int64_t sequence)
 {
     out[0] = 0;

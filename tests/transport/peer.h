@@ -72,6 +72,8 @@ bool peer_send_frame(struct peer *peer, unsigned first_byte, const void *payload
 /* Reads one frame and unmasks it; fails on what a client must not send. False at the end too. */
 bool peer_read_frame(struct peer *peer, unsigned *opcode, unsigned char *payload, size_t cap,
                      size_t *len);
+/* Reads `count` frames of up to 256 bytes, whatever they hold. */
+bool peer_read_frames(struct peer *peer, int count);
 size_t peer_ok_answer(unsigned char *out, int64_t sequence);
 size_t peer_error_answer(unsigned char *out, uint8_t status, int64_t sequence, const char *text);
 bool peer_send_ok(struct peer *peer, int64_t sequence);

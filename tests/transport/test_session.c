@@ -157,12 +157,7 @@ END_TEST
 static void script_reject(struct peer *peer)
 {
     PEER_CHECK(peer, peer_upgrade(peer));
-    unsigned opcode;
-    unsigned char payload[256];
-    size_t len;
-    for (int i = 0; i < 2; i++) {
-        PEER_CHECK(peer, peer_read_frame(peer, &opcode, payload, sizeof payload, &len));
-    }
+    PEER_CHECK(peer, peer_read_frames(peer, 2));
     unsigned char frames[256];
     unsigned char answer[128];
     size_t n = peer_frame(frames, 0x82, answer, peer_ok_answer(answer, 0));

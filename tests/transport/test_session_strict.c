@@ -18,9 +18,7 @@ static void script_fragments(struct peer *peer)
     unsigned opcode;
     unsigned char payload[256];
     size_t len;
-    for (int i = 0; i < 2; i++) {
-        PEER_CHECK(peer, peer_read_frame(peer, &opcode, payload, sizeof payload, &len));
-    }
+    PEER_CHECK(peer, peer_read_frames(peer, 2));
     unsigned char answer[16];
     peer_ok_answer(answer, 1);
     PEER_CHECK(peer, peer_send_frame(peer, 0x02, answer, 4));
@@ -102,12 +100,7 @@ enum { BREACHES = sizeof breaches / sizeof breaches[0] };
 static void script_breach(struct peer *peer)
 {
     PEER_CHECK(peer, peer_upgrade(peer));
-    unsigned opcode;
-    unsigned char payload[256];
-    size_t len;
-    for (int i = 0; i < 2; i++) {
-        PEER_CHECK(peer, peer_read_frame(peer, &opcode, payload, sizeof payload, &len));
-    }
+    PEER_CHECK(peer, peer_read_frames(peer, 2));
     const struct breach *breach = &breaches[peer->argument];
     PEER_CHECK(peer, peer_write(peer, breach->bytes, breach->len));
     peer_drain(peer);
@@ -137,9 +130,7 @@ static void script_burst(struct peer *peer)
     unsigned opcode;
     unsigned char payload[256];
     size_t len;
-    for (int i = 0; i < 2; i++) {
-        PEER_CHECK(peer, peer_read_frame(peer, &opcode, payload, sizeof payload, &len));
-    }
+    PEER_CHECK(peer, peer_read_frames(peer, 2));
     static unsigned char frames[BURST * OK_BYTES];
     size_t n = 0;
     for (int i = 0; i < BURST; i++) {
@@ -172,12 +163,7 @@ END_TEST
 static void script_truncate(struct peer *peer)
 {
     PEER_CHECK(peer, peer_upgrade(peer));
-    unsigned opcode;
-    unsigned char payload[256];
-    size_t len;
-    for (int i = 0; i < 2; i++) {
-        PEER_CHECK(peer, peer_read_frame(peer, &opcode, payload, sizeof payload, &len));
-    }
+    PEER_CHECK(peer, peer_read_frames(peer, 2));
     PEER_CHECK(peer, peer_send_ok(peer, 0));
     shutdown(peer->fd, SHUT_WR);
     peer_drain(peer);
