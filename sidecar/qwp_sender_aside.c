@@ -116,6 +116,8 @@ static enum qwp_result recall(struct qwp_sender *sender, struct qwp_error *err)
 
 /* ---- the folder changes ---- */
 
+static void release(struct qwp_sender *sender, struct qwp_blame_table *table);
+
 /* Whatever changed may have mended something, or made room: every table gets a probe. */
 void qwp_sender_look_again(struct qwp_sender *sender)
 {
@@ -127,7 +129,7 @@ void qwp_sender_look_again(struct qwp_sender *sender)
         table->probe_ns = now_ns;
         table->probe_interval_ns = 0;
         if (table->held && !qwp_rejected_is_full(&reject->folder)) {
-            qwp_sender_release(sender, table);
+            release(sender, table);
         }
     }
     qwp_sender_show_tables(sender);
@@ -414,7 +416,8 @@ bool qwp_sender_set_aside(struct qwp_sender *sender, const struct qwp_split_tabl
 
 /* ---- and back ---- */
 
-void qwp_sender_release(struct qwp_sender *sender, struct qwp_blame_table *table)
+/* Its producers need not wait any more. */
+static void release(struct qwp_sender *sender, struct qwp_blame_table *table)
 {
     if (!can_tell(sender)) {
         return; /* the next look */
@@ -427,7 +430,7 @@ void qwp_sender_mended(struct qwp_sender *sender, struct qwp_blame_table *table)
 {
     const struct qwp_name name = {table->name, table->name_len};
     if (table->held) {
-        qwp_sender_release(sender, table);
+        release(sender, table);
         if (table->held) {
             return; /* it stays under suspicion until intake can be told */
         }

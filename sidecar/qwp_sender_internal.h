@@ -25,8 +25,6 @@ static inline void qwp_sender_add(_Atomic uint64_t *at, uint64_t n)
 /* To the control file. */
 void qwp_sender_show_state(struct qwp_sender *sender, enum qwp_connection_state state);
 void qwp_sender_show_error(struct qwp_sender *sender, const char *text);
-const struct qwp_endpoint *qwp_sender_endpoint(const struct qwp_sender *sender);
-uint64_t qwp_sender_frames_waiting(const struct qwp_sender *sender);
 
 void qwp_sender_on_timer(struct qwp_op *op, int outcome, bool more);
 void qwp_sender_attempt_at(struct qwp_sender *sender, int64_t attempt_ns);
@@ -43,9 +41,6 @@ void qwp_sender_connected(struct qwp_sender *sender);
 
 /* The next endpoint, after the backoff when all were tried. */
 void qwp_sender_endpoint_next(struct qwp_sender *sender);
-void qwp_sender_endpoint_connect(struct qwp_sender *sender);
-/* The next address of the endpoint. */
-void qwp_sender_address_connect(struct qwp_sender *sender);
 void qwp_sender_resolved(void *owner, const struct qwp_addresses *addresses,
                          const struct qwp_error *err);
 
@@ -126,8 +121,6 @@ bool qwp_sender_tell_recalled(struct qwp_sender *sender, struct qwp_name table, 
 struct qwp_name qwp_sender_opaque_name(void);
 /* Rows could not be set aside: tries again in a while, and says so once. */
 void qwp_sender_aside_failed(struct qwp_sender *sender, const char *why);
-/* Its producers need not wait any more. */
-void qwp_sender_release(struct qwp_sender *sender, struct qwp_blame_table *table);
 /* It takes rows again. */
 void qwp_sender_mended(struct qwp_sender *sender, struct qwp_blame_table *table);
 /* Tries again what failed, once it is time. */

@@ -27,12 +27,15 @@ void qwp_sender_show_error(struct qwp_sender *sender, const char *text)
                           memory_order_relaxed);
 }
 
-const struct qwp_endpoint *qwp_sender_endpoint(const struct qwp_sender *sender)
+static void endpoint_connect(struct qwp_sender *sender);
+static void address_connect(struct qwp_sender *sender);
+
+static const struct qwp_endpoint *endpoint_now(const struct qwp_sender *sender)
 {
     return &sender->options.conf->endpoints.list[sender->endpoint];
 }
 
-uint64_t qwp_sender_frames_waiting(const struct qwp_sender *sender)
+static uint64_t frames_waiting(const struct qwp_sender *sender)
 {
     const struct qwp_generations *generations = sender->options.generations;
     return generations != NULL ? qwp_generations_waiting(generations)
@@ -132,7 +135,7 @@ bool qwp_sender_walk_on(struct qwp_sender *sender, int64_t now_ns)
         }
         char text[QWP_CONTROL_TEXT_BYTES];
         snprintf(text, sizeof text, "'%s': the name is not resolved within auth_timeout_ms",
-                 qwp_sender_endpoint(sender)->host);
+                 endpoint_now(sender)->host);
         qwp_sender_outage_note(sender, text);
         qwp_sender_endpoint_next(sender);
         return true;
@@ -149,7 +152,7 @@ bool qwp_sender_walk_on(struct qwp_sender *sender, int64_t now_ns)
             return false;
         }
     }
-    qwp_sender_endpoint_connect(sender);
+    endpoint_connect(sender);
     return true;
 }
 
@@ -173,7 +176,7 @@ void qwp_sender_outage_note(struct qwp_sender *sender, const char *why)
     sender->outage_quiet_ns =
         sooner(2 * sender->outage_quiet_ns, (int64_t)OUTAGE_LOG_S_MAX * QWP_NS_PER_S);
     qwp_log(QWP_LOG_WARN, begins ? "down" : "still down", "reason=\"%s\" frames_waiting=%llu",
-            reason, (unsigned long long)qwp_sender_frames_waiting(sender));
+            reason, (unsigned long long)frames_waiting(sender));
 }
 
 /* An outage is over when something is acknowledged, or when there is nothing to send: a server that
@@ -185,18 +188,18 @@ void qwp_sender_outage_end(struct qwp_sender *sender)
     }
     sender->in_outage = false;
     const int64_t ns = qwp_clock_monotonic_ns() - sender->outage_ns;
-    const uint64_t waiting = qwp_sender_frames_waiting(sender);
+    const uint64_t waiting = frames_waiting(sender);
     qwp_log(QWP_LOG_INFO,
             waiting > 0 ? "back after an outage, with frames waiting" : "back after an outage",
-            "endpoint=%s:%u after_s=%lld frames_waiting=%llu", qwp_sender_endpoint(sender)->host,
-            qwp_sender_endpoint(sender)->port, (long long)(ns / QWP_NS_PER_S),
+            "endpoint=%s:%u after_s=%lld frames_waiting=%llu", endpoint_now(sender)->host,
+            endpoint_now(sender)->port, (long long)(ns / QWP_NS_PER_S),
             (unsigned long long)waiting);
 }
 
 void qwp_sender_connected(struct qwp_sender *sender)
 {
     if (sender->in_outage) {
-        if (qwp_sender_frames_waiting(sender) == 0) {
+        if (frames_waiting(sender) == 0) {
             qwp_sender_outage_end(sender);
         }
         return;
@@ -204,8 +207,8 @@ void qwp_sender_connected(struct qwp_sender *sender)
     const bool quiet = sender->reject.quiet;
     sender->reject.quiet = false;
     qwp_log(quiet ? QWP_LOG_DEBUG : QWP_LOG_INFO, "connected", "endpoint=%s:%u frames_waiting=%llu",
-            qwp_sender_endpoint(sender)->host, qwp_sender_endpoint(sender)->port,
-            (unsigned long long)qwp_sender_frames_waiting(sender));
+            endpoint_now(sender)->host, endpoint_now(sender)->port,
+            (unsigned long long)frames_waiting(sender));
 }
 
 /* ---- the walk over the endpoints ---- */
@@ -236,7 +239,7 @@ void qwp_sender_resolved(void *owner, const struct qwp_addresses *addresses,
     }
     sender->addresses = *addresses;
     sender->address = 0;
-    qwp_sender_address_connect(sender);
+    address_connect(sender);
 }
 
 static void tls_read(struct qwp_sender *sender)
@@ -289,9 +292,9 @@ void qwp_sender_retry_now(struct qwp_sender *sender)
     }
 }
 
-void qwp_sender_endpoint_connect(struct qwp_sender *sender)
+static void endpoint_connect(struct qwp_sender *sender)
 {
-    const struct qwp_endpoint *endpoint = qwp_sender_endpoint(sender);
+    const struct qwp_endpoint *endpoint = endpoint_now(sender);
     secrets_read(sender);
     qwp_sender_add(&sender->options.page->connect_attempts, 1);
     char text[QWP_CONTROL_TEXT_BYTES];
@@ -309,9 +312,10 @@ void qwp_sender_endpoint_connect(struct qwp_sender *sender)
     }
 }
 
-void qwp_sender_address_connect(struct qwp_sender *sender)
+/* The next address of the endpoint. */
+static void address_connect(struct qwp_sender *sender)
 {
-    const struct qwp_endpoint *endpoint = qwp_sender_endpoint(sender);
+    const struct qwp_endpoint *endpoint = endpoint_now(sender);
     const struct qwp_address *address = &sender->addresses.list[sender->address++];
     struct qwp_error err;
     sender->state = QWP_SENDER_CONNECTING;
@@ -330,7 +334,7 @@ static bool address_next(struct qwp_sender *sender, const struct qwp_session_dow
     if (down->was_up || refused || sender->address >= sender->addresses.count) {
         return false;
     }
-    qwp_sender_address_connect(sender);
+    address_connect(sender);
     return true;
 }
 
