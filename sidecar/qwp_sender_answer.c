@@ -116,6 +116,12 @@ static bool may_pass(uint8_t policy, uint8_t status)
            status != QWP_STATUS_SECURITY_ERROR;
 }
 
+/* Where to go with what may pass: `here` says when, unless the policy names another endpoint. */
+static enum qwp_reject_next elsewhere_or(uint8_t policy, enum qwp_reject_next here)
+{
+    return policy == QWP_ON_ERROR_RETRIABLE_OTHER ? QWP_REJECT_ELSEWHERE : here;
+}
+
 static void block(struct qwp_sender *sender, struct qwp_blame_table *table, int64_t now_ns)
 {
     const int64_t most = (int64_t)PROBE_MAX_S * QWP_NS_PER_S;
@@ -165,10 +171,7 @@ static enum qwp_reject_next blame(struct qwp_sender *sender, struct qwp_name nam
         return QWP_REJECT_AT_ONCE;
     }
     qwp_sender_show_tables(sender);
-    if (policy == QWP_ON_ERROR_RETRIABLE_OTHER) {
-        return QWP_REJECT_ELSEWHERE;
-    }
-    return table->rejections == 1 ? QWP_REJECT_AT_ONCE : QWP_REJECT_LATER;
+    return elsewhere_or(policy, table->rejections == 1 ? QWP_REJECT_AT_ONCE : QWP_REJECT_LATER);
 }
 
 /* A message of several tables, or of nobody knows how many: it goes again in parts. */
@@ -182,9 +185,7 @@ static enum qwp_reject_next take_apart(struct qwp_sender *sender,
     qwp_log(QWP_LOG_WARN, "message refused: it is sent again table by table",
             "frame=%llu status=%s reason=\"%s\"", (unsigned long long)message->fsn, name_of(status),
             text);
-    return policy_of(sender->options.conf, status) == QWP_ON_ERROR_RETRIABLE_OTHER
-               ? QWP_REJECT_ELSEWHERE
-               : QWP_REJECT_AT_ONCE;
+    return elsewhere_or(policy_of(sender->options.conf, status), QWP_REJECT_AT_ONCE);
 }
 
 static enum qwp_reject_next judge(struct qwp_sender *sender, const struct qwp_in_flight *message,
@@ -198,11 +199,12 @@ static enum qwp_reject_next judge(struct qwp_sender *sender, const struct qwp_in
     if (status == QWP_STATUS_DICTIONARY_GAP) { /* each connection begins with registering all */
         return reject->gaps++ == 0 ? QWP_REJECT_AT_ONCE : QWP_REJECT_LATER;
     }
-    if (policy_of(sender->options.conf, status) == QWP_ON_ERROR_TERMINAL) {
+    const uint8_t policy = policy_of(sender->options.conf, status);
+    if (policy == QWP_ON_ERROR_TERMINAL) {
         return QWP_REJECT_STOP;
     }
     if (message->kind >= QWP_MESSAGE_EMPTY) {
-        return QWP_REJECT_LATER; /* there is nothing in it that could be left out */
+        return elsewhere_or(policy, QWP_REJECT_LATER); /* nothing in it could be left out */
     }
     if (message->kind == QWP_MESSAGE_PART && plan->active && plan->fsn == message->fsn) {
         if (reject->split.table_count == 0) {

@@ -172,6 +172,22 @@ def passed_on(build, directory, program):
         print("  passed on: %s" % fault.split(",")[0])
 
 
+def passed_on_before_rows(build, directory, program):
+    """The same when the server refuses what registers the symbols again, before it sees a row."""
+    with Sink(program, os.path.join(directory, "c")) as a, Sink(program, os.path.join(directory, "d")) as b:
+        text = "ws::addr=localhost:%d,localhost:%d;%son_write_error=retriable_other;" % (a.port, b.port, TIMES)
+        with Stack(build, conf_text=text) as stack:
+            finish(stack.producer("--name", "p0", "--rows", 100), "p0")
+            assert a.summary()["rows"] == 100
+            a.fault("close=message,connection=0")
+            a.fault("status=9,connection=1,message=0,text=disk full")
+            finish(stack.producer("--name", "p1", "--rows", 100), "p1")
+            shown = stack.status()
+            assert a.summary()["rows"] == 100 and b.summary()["rows"] == 100, (a.summary(), b.summary())
+            assert shown["rows_rejected"] == 0 and shown["server_errors"] > 0, shown
+            assert stack.stop_sidecar() == 0
+
+
 def first_connect(build, directory, program):
     """initial_connect_retry: a start that wants a server ends without one, and tells why."""
     port = closed_port()
@@ -235,4 +251,5 @@ if __name__ == "__main__":
         print("not stayed with")
         not_stayed_with(options.build, directory, program)
         passed_on(options.build, os.path.join(directory, "passed"), program)
+        passed_on_before_rows(options.build, os.path.join(directory, "before"), program)
     sys.exit(0)
