@@ -76,8 +76,8 @@ static void fill_record(unsigned char *record, const struct qwp_shape *shape, ui
     qwp_store_i64(record + shape->designated_off, T0 + row * INT64_C(1000));
     qwp_store_u32(record + shape->columns[0].off, row % SYMBOLS);
     qwp_store_u32(record + shape->columns[1].off, row & 1);
-    const double price = row;
-    const double amount = 0.5 * row;
+    const double price = 0.01 * row;
+    const double amount = price;
     memcpy(record + shape->columns[2].off, &price, sizeof price);
     memcpy(record + shape->columns[3].off, &amount, sizeof amount);
     qwp_store_u64(record + shape->columns[4].off, row);

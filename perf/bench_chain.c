@@ -2,18 +2,26 @@
  *
  * "write": one process stamps and writes a message to a loopback TCP socket, another reads it
  * behind epoll. "chain": the first only stamps it into shared memory and wakes a second one by
- * futex, which writes it. The second is what any sidecar must pay, the first what any client must.
+ * futex, which writes it; "spin": the second looks without pause instead of sleeping. So "chain" is
+ * what any sidecar must pay, "write" what any client must. With --echo the other end answers each
+ * message with ANSWER_BYTES, and times go until the first process knows: by the answer itself, or
+ * through a third process that reads it and wakes the first by futex.
  * Nagle is off, times are those of one monotonic clock.
  *
- * Guess made beforehand, on two quiet cores at 1,000 a second: write p50 29 us, chain p50 55 us.
+ * Guess made beforehand, on two quiet cores at 1,000 a second: write p50 29 us, chain p50 55 us;
+ * with
+ * --echo 60 and 110.
  *
- *   bench_chain [--smoke] [--way write|chain] [--rate N] [--count N] [--bytes N]   prints JSON */
+ *   bench_chain [--smoke] [--way write|chain|spin] [--echo] [--rate N] [--count N] [--bytes N]
+ *
+ * --rate 0: each one when the last is answered. Prints one JSON object. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
 #include <linux/futex.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,17 +38,27 @@
 #include "core/qwp_clock.h"
 #include "core/qwp_histogram.h"
 
-enum { BYTES_MAX = 65536, SLOTS = 1024 };
+enum { BYTES_MAX = 65536, ANSWER_BYTES = 13, SLOTS = 1 << 20 };
+
+enum way { WAY_WRITE, WAY_CHAIN, WAY_SPIN };
+
+static const char *const way_names[] = {"write", "chain", "spin"};
 
 struct options {
-    bool chain;
+    enum way way;
+    bool echo;
     uint64_t rate, count, bytes;
 };
 
-/* Shared by the writer and its relay. */
+/* Shared by the writer and its relays. */
 struct shared {
-    _Atomic uint32_t produced; /* futex word */
+    /* writer: the one that stamps. reader: relay. sync[chain.produced]: stamps below are there. */
+    alignas(128) _Atomic uint32_t produced; /* futex word */
+    /* writer: the relay of answers. reader: the one that stamps. */
+    alignas(128) _Atomic uint32_t answered; /* futex word */
     int64_t stamps_ns[SLOTS];
+    int64_t gave_ns;              /* how long stamping took */
+    struct qwp_histogram answers; /* --echo: written by the one that stamps */
 };
 
 static void die(const char *what)
@@ -93,15 +111,26 @@ static void sleep_until(int64_t ns)
     }
 }
 
-/* Sends what was stamped, sleeping between; ends with its parent or when all are sent. */
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t timeout_ns)
+{
+    const struct timespec timeout = {.tv_sec = timeout_ns / QWP_NS_PER_S,
+                                     .tv_nsec = timeout_ns % QWP_NS_PER_S};
+    syscall(SYS_futex, word, FUTEX_WAIT, value, timeout_ns < 0 ? NULL : &timeout, NULL, 0);
+}
+
+/* Sends what was stamped, sleeping or spinning between; ends with its parent or when all are
+ * sent. */
 static void relay(struct shared *shared, int fd, const struct options *o)
 {
     uint32_t sent = 0;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (sent < o->count) {
+        /* sync[chain.produced] acquire */
         const uint32_t produced = atomic_load_explicit(&shared->produced, memory_order_acquire);
         if (produced == sent) {
-            syscall(SYS_futex, &shared->produced, FUTEX_WAIT, produced, NULL, NULL, 0);
+            if (o->way == WAY_CHAIN) {
+                futex_wait(&shared->produced, produced, -1);
+            }
             continue;
         }
         for (; sent != produced; sent++) {
@@ -111,23 +140,87 @@ static void relay(struct shared *shared, int fd, const struct options *o)
     exit(0);
 }
 
+/* Reads answers and tells the one that stamps. */
+static void relay_answers(struct shared *shared, int fd, const struct options *o)
+{
+    static char buffer[BYTES_MAX];
+    uint64_t bytes = 0;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (bytes / ANSWER_BYTES < o->count) {
+        const ssize_t n = recv(fd, buffer, sizeof buffer, 0);
+        if (n <= 0) {
+            die("recv an answer");
+        }
+        bytes += (size_t)n;
+        atomic_store_explicit(&shared->answered, (uint32_t)(bytes / ANSWER_BYTES),
+                              memory_order_release);
+        syscall(SYS_futex, &shared->answered, FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+    exit(0);
+}
+
+/* Notes every answer that comes until then; returns how many there were in all. */
+static uint32_t take_answers(struct shared *shared, uint32_t taken, uint32_t produced,
+                             int64_t until_ns)
+{
+    while (taken != produced) {
+        const uint32_t answered = atomic_load_explicit(&shared->answered, memory_order_acquire);
+        const int64_t now_ns = qwp_clock_monotonic_ns();
+        if (answered != taken) {
+            qwp_histogram_add(&shared->answers, now_ns - shared->stamps_ns[taken % SLOTS]);
+            taken++;
+        } else if (now_ns >= until_ns) {
+            break;
+        } else {
+            futex_wait(&shared->answered, answered, until_ns - now_ns);
+        }
+    }
+    return taken;
+}
+
 static void write_all(struct shared *shared, int fd, const struct options *o)
 {
     const int64_t start_ns = qwp_clock_monotonic_ns();
+    uint32_t taken = 0;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_TIMERSLACK, 1);
-    for (uint64_t i = 0; i < o->count; i++) {
-        sleep_until(start_ns + (int64_t)(i * (uint64_t)QWP_NS_PER_S / o->rate));
+    for (uint32_t i = 0; i < o->count; i++) {
+        const int64_t due_ns =
+            o->rate > 0 ? start_ns + (int64_t)(i * (uint64_t)QWP_NS_PER_S / o->rate) : INT64_MAX;
+        if (o->echo) {
+            taken = take_answers(shared, taken, i, due_ns);
+        }
+        if (o->rate > 0) {
+            sleep_until(due_ns);
+        }
         const int64_t stamp_ns = qwp_clock_monotonic_ns();
-        if (!o->chain) {
+        shared->stamps_ns[i % SLOTS] = stamp_ns;
+        if (o->way == WAY_WRITE) {
             send_stamp(fd, stamp_ns, o->bytes);
             continue;
         }
-        shared->stamps_ns[i % SLOTS] = stamp_ns;
-        atomic_store_explicit(&shared->produced, (uint32_t)(i + 1), memory_order_release);
-        syscall(SYS_futex, &shared->produced, FUTEX_WAKE, 1, NULL, NULL, 0);
+        atomic_store_explicit(&shared->produced, i + 1, memory_order_release);
+        if (o->way == WAY_CHAIN) {
+            syscall(SYS_futex, &shared->produced, FUTEX_WAKE, 1, NULL, NULL, 0);
+        }
+    }
+    shared->gave_ns = qwp_clock_monotonic_ns() - start_ns;
+    if (o->echo) {
+        take_answers(shared, taken, (uint32_t)o->count, INT64_MAX);
     }
     exit(0);
+}
+
+static void answer(int fd, uint64_t count)
+{
+    static const char answers[BYTES_MAX];
+    for (uint64_t left = count * ANSWER_BYTES; left > 0;) {
+        const ssize_t n = send(fd, answers, left < BYTES_MAX ? left : BYTES_MAX, MSG_NOSIGNAL);
+        if (n < 0) {
+            die("answer");
+        }
+        left -= (size_t)n;
+    }
 }
 
 static void receive(int fd, const struct options *o, struct qwp_histogram *histogram)
@@ -155,10 +248,28 @@ static void receive(int fd, const struct options *o, struct qwp_histogram *histo
             memcpy(&stamp_ns, buffer + at, sizeof stamp_ns);
             qwp_histogram_add(histogram, now_ns - stamp_ns);
         }
+        if (o->echo) {
+            answer(fd, at / o->bytes);
+        }
         memmove(buffer, buffer + at, have - at);
         have -= at;
     }
     close(poll_fd);
+}
+
+static void print(const struct options *o, const struct qwp_histogram *histogram, int64_t gave_ns)
+{
+    if (histogram->count != o->count) {
+        die("some messages have no time");
+    }
+    printf("{\"way\":\"%s\",\"rate\":%.0f,\"bytes\":%llu,\"count\":%llu,\"p50\":%lld,"
+           "\"p90\":%lld,\"p99\":%lld,\"p999\":%lld,\"max\":%lld}\n",
+           way_names[o->way], (double)o->count * 1e9 / (double)gave_ns,
+           (unsigned long long)o->bytes, (unsigned long long)histogram->count,
+           (long long)qwp_histogram_quantile(histogram, 0.5),
+           (long long)qwp_histogram_quantile(histogram, 0.9),
+           (long long)qwp_histogram_quantile(histogram, 0.99),
+           (long long)qwp_histogram_quantile(histogram, 0.999), (long long)histogram->max_ns);
 }
 
 static void run(const struct options *o)
@@ -176,8 +287,15 @@ static void run(const struct options *o)
     if (peer < 0) {
         die("accept");
     }
-    if (o->chain && fork() == 0) {
+    const int on = 1;
+    if (setsockopt(peer, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) {
+        die("TCP_NODELAY");
+    }
+    if (o->way != WAY_WRITE && fork() == 0) {
         relay(shared, fd, o);
+    }
+    if (o->echo && fork() == 0) {
+        relay_answers(shared, fd, o);
     }
     if (fork() == 0) {
         write_all(shared, fd, o);
@@ -186,12 +304,7 @@ static void run(const struct options *o)
     receive(peer, o, &histogram);
     while (wait(NULL) > 0) {
     }
-    printf("{\"way\":\"%s\",\"rate\":%llu,\"bytes\":%llu,\"p50\":%lld,\"p99\":%lld,\"p999\":%lld,"
-           "\"max\":%lld}\n",
-           o->chain ? "chain" : "write", (unsigned long long)o->rate, (unsigned long long)o->bytes,
-           (long long)qwp_histogram_quantile(&histogram, 0.5),
-           (long long)qwp_histogram_quantile(&histogram, 0.99),
-           (long long)qwp_histogram_quantile(&histogram, 0.999), (long long)histogram.max_ns);
+    print(o, o->echo ? &shared->answers : &histogram, shared->gave_ns);
     munmap(shared, sizeof *shared);
     close(peer);
     close(listener);
@@ -199,15 +312,23 @@ static void run(const struct options *o)
 
 int main(int argc, char **argv)
 {
-    static const struct option long_options[] = {
-        {"way", required_argument, NULL, 'w'},   {"rate", required_argument, NULL, 'r'},
-        {"count", required_argument, NULL, 'c'}, {"bytes", required_argument, NULL, 'b'},
-        {"smoke", no_argument, NULL, 's'},       {NULL, 0, NULL, 0}};
-    struct options o = {.chain = true, .rate = 1000, .count = 5000, .bytes = 105};
+    static const struct option long_options[] = {{"way", required_argument, NULL, 'w'},
+                                                 {"rate", required_argument, NULL, 'r'},
+                                                 {"count", required_argument, NULL, 'c'},
+                                                 {"bytes", required_argument, NULL, 'b'},
+                                                 {"echo", no_argument, NULL, 'e'},
+                                                 {"smoke", no_argument, NULL, 's'},
+                                                 {NULL, 0, NULL, 0}};
+    struct options o = {.way = WAY_CHAIN, .rate = 1000, .count = 5000, .bytes = 105};
     for (int id; (id = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         switch (id) {
         case 'w':
-            o.chain = strcmp(optarg, "chain") == 0;
+            o.way = strcmp(optarg, "write") == 0  ? WAY_WRITE
+                    : strcmp(optarg, "spin") == 0 ? WAY_SPIN
+                                                  : WAY_CHAIN;
+            break;
+        case 'e':
+            o.echo = true;
             break;
         case 'r':
             o.rate = strtoull(optarg, NULL, 10);
@@ -226,8 +347,12 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (o.rate == 0 || o.bytes < sizeof(int64_t) || o.bytes > BYTES_MAX) {
-        fprintf(stderr, "bench_chain: --rate from 1, --bytes from 8 to %d\n", BYTES_MAX);
+    if ((o.rate == 0 && !o.echo) || o.count == 0 || o.count > UINT32_MAX ||
+        o.bytes < sizeof(int64_t) || o.bytes > BYTES_MAX) {
+        fprintf(
+            stderr,
+            "bench_chain: --rate from 1 (with --echo 0), --count from 1, --bytes from 8 to %d\n",
+            BYTES_MAX);
         return 2;
     }
     run(&o);

@@ -11,7 +11,7 @@
  * Guess made beforehand: 21 columns of a TSBS row at 2 ns each, 42 ns; a column alone 1.5 ns; a
  * timestamp 3 ns; text at the speed of a short copy, 6 ns.
  *
- *   bench_encode [--smoke] [--repeats N] [--only NAME] [--rows N] */
+ *   bench_encode [--smoke] [--repeats N] [--only NAME] [--rows N] [--json FILE] */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +23,7 @@
 #include "core/qwp_crc32c.h"
 #include "core/qwp_record_layout.h"
 #include "core/wire/qwp_encode.h"
+#include "perf/bench_json.h"
 
 enum {
     COLUMNS_MAX = 128,
@@ -382,6 +383,8 @@ static size_t encode(struct bench *b, uint32_t block)
     return done.len;
 }
 
+static struct bench_json json;
+
 static void measure(const struct layout *layout, uint32_t rows, bool cold, uint32_t repeats,
                     bool smoke)
 {
@@ -399,6 +402,8 @@ static void measure(const struct layout *layout, uint32_t rows, bool cold, uint3
         ns[r] =
             (double)(qwp_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - start) / ((double)encodes * rows);
     }
+    bench_json_runs(&json, cold ? "encode, cold" : "encode, warm", layout->name, NULL, "ns", ns,
+                    (int)repeats);
     qsort(ns, repeats, sizeof *ns, compare_doubles);
     printf("%-18s %-5s %8.2f %8.2f %8.2f %9zu %9.1f   %08x\n", layout->name, cold ? "cold" : "warm",
            ns[repeats / 2], ns[0], ns[repeats - 1 - repeats / 10], record_bytes_max(&b),
@@ -413,6 +418,7 @@ int main(int argc, char **argv)
     uint32_t repeats = 51;
     uint32_t rows = QWP_GATHER_ROWS_MAX;
     const char *only = NULL;
+    const char *json_path = NULL;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--smoke") == 0) {
             smoke = true;
@@ -423,8 +429,11 @@ int main(int argc, char **argv)
             rows = (uint32_t)atoi(argv[++i]);
         } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
             only = argv[++i];
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            json_path = argv[++i];
         } else {
-            fprintf(stderr, "usage: %s [--smoke] [--repeats N] [--rows N] [--only NAME]\n",
+            fprintf(stderr,
+                    "usage: %s [--smoke] [--repeats N] [--rows N] [--only NAME] [--json FILE]\n",
                     argv[0]);
             return 2;
         }
@@ -434,6 +443,7 @@ int main(int argc, char **argv)
                 QWP_GATHER_ROWS_MAX);
         return 2;
     }
+    bench_json_open(&json, json_path, "bench_encode");
     struct utsname system;
     uname(&system);
     printf("%s %s %s, %u rows a block, %u repeats, seed %016llx\n", system.sysname, system.release,
@@ -449,5 +459,6 @@ int main(int argc, char **argv)
             }
         }
     }
+    bench_json_close(&json);
     return 0;
 }

@@ -7,7 +7,7 @@
  *
  * Guess made beforehand: ILP 250 ns, QWPB 60, CSV 500, series of their own 1,000, cutting 25.
  *
- *   bench_feed [--smoke] [--repeats N] */
+ *   bench_feed [--smoke] [--repeats N] [--json FILE] */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -22,6 +22,7 @@
 #include "clients/c/feed/qwp_feed_reader.h"
 #include "core/qwp_bytes.h"
 #include "core/qwp_clock.h"
+#include "perf/bench_json.h"
 
 enum {
     ROWS = 20000,
@@ -278,6 +279,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static struct bench_json json;
+
 static void run(enum kind kind, int rows, int repeats)
 {
     struct bench b;
@@ -293,6 +296,7 @@ static void run(enum kind kind, int rows, int repeats)
     if (b.rows != (uint64_t)rows * (uint64_t)repeats) {
         fail("rows are missing");
     }
+    bench_json_runs(&json, "reading a row", kind_names[kind], NULL, "ns", ns, repeats);
     qsort(ns, (size_t)repeats, sizeof *ns, compare);
     const double median = ns[repeats / 2];
     printf("%-36s %8.1f %8.1f %8.1f %10.0f %10.0f  %016" PRIx64 "\n", kind_names[kind], ns[0],
@@ -305,20 +309,24 @@ int main(int argc, char **argv)
 {
     int rows = ROWS;
     int repeats = REPEATS;
+    const char *json_path = NULL;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--smoke") == 0) {
             rows = 1000;
             repeats = 1;
         } else if (strcmp(argv[i], "--repeats") == 0 && i + 1 < argc) {
             repeats = atoi(argv[++i]);
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            json_path = argv[++i];
         } else {
-            fprintf(stderr, "usage: bench_feed [--smoke] [--repeats N]\n");
+            fprintf(stderr, "usage: bench_feed [--smoke] [--repeats N] [--json FILE]\n");
             return 2;
         }
     }
     if (repeats < 1 || repeats > REPEATS_MAX) {
         fail("--repeats is out of range");
     }
+    bench_json_open(&json, json_path, "bench_feed");
     struct utsname machine;
     uname(&machine);
     printf("%s %s, seed %d, %d rows, %d repeats, CPU time of one thread\n", machine.machine,
@@ -329,5 +337,6 @@ int main(int argc, char **argv)
         /* More series than the parser remembers. */
         run((enum kind)kind, kind == ILP_UNIQUE ? rows * 3 : rows, repeats);
     }
+    bench_json_close(&json);
     return 0;
 }

@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 
-from bench_e2e import Stack, cpu_s
+from bench import Stack, cpu_s
 
 MODES = {
     "memory": "",

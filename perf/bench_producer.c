@@ -13,7 +13,11 @@
  * Guess made beforehand, for "none": hot path 6 ns for a trade; builder 15 ns for a trade, 45 ns
  * for a TSBS row; memcpy 3 ns. Paced: 10 ns more when each row is published.
  *
- *   bench_producer [--smoke] [--consumer none|paced|spin] [--only TEXT] [--rows N] [--repeats N] */
+ *   bench_producer [--smoke] [--consumer none|paced|spin] [--only TEXT] [--rows N] [--repeats N]
+ *                  [--json FILE]
+ *   bench_producer --copy BYTES [--rows N]     ns a record for copies into memory that is touched
+ * for the first time, one behind the other: what a burst that fills a fresh ring must pay; prints
+ * JSON */
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>
@@ -22,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -32,6 +37,7 @@
 #include "core/qwp_clock.h"
 #include "ipc/qwp_rendezvous.h"
 #include "ipc/qwp_ring.h"
+#include "perf/bench_json.h"
 
 enum {
     RING_BYTES = 1024 * 1024,
@@ -467,6 +473,8 @@ static double time_of(void (*run)(struct bench *, const struct bench_case *, uin
     return (double)(qwp_clock_monotonic_ns() - begin_ns) / (double)count;
 }
 
+static struct bench_json json;
+
 static void measure(struct bench *b, const struct bench_case *c, uint64_t count, int repeats)
 {
     double ours[REPEATS_MAX];
@@ -476,6 +484,14 @@ static void measure(struct bench *b, const struct bench_case *c, uint64_t count,
         ours[r] = time_of(run_rows, b, c, count);
         plain[r] = time_of(run_baseline, b, c, count);
     }
+    char name[100], base[128];
+    snprintf(name, sizeof name, "%s, %s, by %u, %u tables", kind_names[c->kind], way_names[c->way],
+             c->unit_rows, c->tables);
+    snprintf(base, sizeof base, "%s, memcpy", name);
+    char part[32];
+    snprintf(part, sizeof part, "consumer %s", consumer_names[b->consumer]);
+    bench_json_runs(&json, part, name, base, "ns", ours, repeats);
+    bench_json_runs(&json, part, base, NULL, "ns", plain, repeats);
     qsort(ours, (size_t)repeats, sizeof ours[0], compare_doubles);
     qsort(plain, (size_t)repeats, sizeof plain[0], compare_doubles);
     struct qwp_counters counters;
@@ -517,12 +533,36 @@ static void measure_all(enum consumer consumer, const char *only, uint64_t count
     teardown(&b);
 }
 
+/* Prefaulted, as a ring is. */
+static void copy_fresh(size_t bytes, uint64_t count)
+{
+    unsigned char record[RECORD_BYTES_MAX] = {1};
+    const size_t room = (size_t)count * bytes;
+    unsigned char *memory =
+        mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (bytes < sizeof(uint64_t) || bytes > sizeof record || memory == MAP_FAILED) {
+        die("copy", NULL);
+    }
+    const int64_t begin_ns = qwp_clock_monotonic_ns();
+    for (uint64_t n = 0; n < count; n++) {
+        qwp_store_u64(record, n);
+        memcpy(memory + n * bytes, record, bytes);
+        __asm__ volatile("" ::: "memory");
+    }
+    const int64_t took_ns = qwp_clock_monotonic_ns() - begin_ns;
+    printf("{\"rows\":%llu,\"ns\":%.3f}\n", (unsigned long long)count,
+           (double)took_ns / (double)count);
+    munmap(memory, room);
+}
+
 int main(int argc, char **argv)
 {
     bool chosen[3] = {true, true, true};
     const char *only = NULL;
     uint64_t count = 200000;
     int repeats = 9;
+    const char *json_path = NULL;
+    size_t copy_bytes = 0;
     for (int i = 1; i < argc; i++) {
         const bool more = i + 1 < argc;
         if (strcmp(argv[i], "--smoke") == 0) {
@@ -535,6 +575,10 @@ int main(int argc, char **argv)
             }
         } else if (strcmp(argv[i], "--only") == 0 && more) {
             only = argv[++i];
+        } else if (strcmp(argv[i], "--json") == 0 && more) {
+            json_path = argv[++i];
+        } else if (strcmp(argv[i], "--copy") == 0 && more) {
+            copy_bytes = strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--rows") == 0 && more) {
             count = strtoull(argv[++i], NULL, 10) / 1000 * 1000 + 1000;
         } else if (strcmp(argv[i], "--repeats") == 0 && more) {
@@ -542,10 +586,16 @@ int main(int argc, char **argv)
             repeats = repeats < 1 ? 1 : repeats > REPEATS_MAX ? REPEATS_MAX : repeats;
         } else {
             fprintf(stderr, "usage: bench_producer [--smoke] [--consumer none|paced|spin] "
-                            "[--only TEXT] [--rows N] [--repeats N]\n");
+                            "[--only TEXT] [--rows N] [--repeats N] "
+                            "[--json FILE] [--copy BYTES]\n");
             return 2;
         }
     }
+    if (copy_bytes > 0) {
+        copy_fresh(copy_bytes, count);
+        return 0;
+    }
+    bench_json_open(&json, json_path, "bench_producer");
     struct utsname host;
     uname(&host);
     printf("bench_producer: %s %s, %ld CPUs, rings on /dev/shm, no randomness\n", host.machine,
@@ -555,5 +605,6 @@ int main(int argc, char **argv)
             measure_all((enum consumer)k, only, count, repeats);
         }
     }
+    bench_json_close(&json);
     return 0;
 }

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 
-import bench_e2e
+import bench
 
 LARGE = 256 * 1024 * 1024
 WARM_UP_S = 3
@@ -67,7 +67,7 @@ class Link:
             subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], stderr=subprocess.DEVNULL)
 
 
-class Stack(bench_e2e.Stack):
+class Stack(bench.Stack):
     def __init__(self, link, bin_dir, tls):
         self.link = link
         super().__init__(bin_dir, tls, sidecar=["--batch-bytes", "64k"])

@@ -8,7 +8,8 @@
  * Method: a session on a parked loop against a thread that reads (and with TLS decrypts) and
  * answers every eighth message, or MiB. CPU is that of the client's thread. A and B (plain, TLS)
  * alternate.
- */
+ *
+ *   bench_session [--smoke] [--repeats N] [--json FILE] */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -26,9 +27,10 @@
 #include <unistd.h>
 
 #include "core/qwp_clock.h"
+#include "perf/bench_json.h"
 #include "transport/qwp_session.h"
 
-enum { MESSAGE_MAX = 1 << 20, ANSWER_EVERY = 8, ANSWER_BYTES = 1 << 20 };
+enum { REPEATS_MAX = 21, MESSAGE_MAX = 1 << 20, ANSWER_EVERY = 8, ANSWER_BYTES = 1 << 20 };
 
 struct server {
     int listen_fd;
@@ -358,14 +360,78 @@ static struct result run_ping_pong(SSL_CTX *context, const unsigned char *messag
     return result;
 }
 
+static struct bench_json json;
+
+static void stream(SSL_CTX *context, const unsigned char *message, uint64_t total, int repeats)
+{
+    static const size_t sizes[] = {512, 4096, 65536, 1 << 20};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        double ns_per_byte[2][REPEATS_MAX], gb_per_s[2][REPEATS_MAX];
+        for (int r = 0; r < repeats; r++) {
+            for (int tls = 0; tls < 2; tls++) {
+                const uint64_t bytes = sizes[s] < 4096 ? total / 8 : total;
+                const struct result result =
+                    run_stream(tls ? context : NULL, message, sizes[s], bytes);
+                ns_per_byte[tls][r] = result.cpu_ns_per_byte;
+                gb_per_s[tls][r] = result.gb_per_s;
+                printf("stream %-5s message=%-8zu %6.2f GB/s  sender cpu %.3f ns/byte %9.0f "
+                       "ns/message\n",
+                       tls ? "tls" : "plain", sizes[s], result.gb_per_s, result.cpu_ns_per_byte,
+                       result.cpu_ns_per_message);
+            }
+        }
+        for (int tls = 0; tls < 2; tls++) {
+            char name[2][64];
+            for (int t = 0; t < 2; t++) {
+                snprintf(name[t], sizeof name[t], "%s, messages of %zu", t ? "tls" : "plain",
+                         sizes[s]);
+            }
+            bench_json_runs(&json, "send", name[tls], name[0], "ns_per_byte", ns_per_byte[tls],
+                            repeats);
+            bench_json_runs(&json, "send", name[tls], name[0], "gb_per_s", gb_per_s[tls], repeats);
+        }
+    }
+}
+
+static void ping_pong(SSL_CTX *context, const unsigned char *message, size_t count)
+{
+    for (int tls = 0; tls < 2; tls++) {
+        const struct result result =
+            run_ping_pong(tls ? context : NULL, message, 100, count, QWP_NS_PER_MS);
+        printf("paced 1000/s %-5s round trip p50 %.1f us p99 %.1f us, sender cpu %.0f ns a turn\n",
+               tls ? "tls" : "plain", result.p50_us, result.p99_us, result.cpu_ns_per_message);
+    }
+}
+
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    const bool smoke = argc > 1 && strcmp(argv[1], "--smoke") == 0;
-    const uint64_t total = smoke ? 16u << 20 : UINT64_C(512) << 20;
-    const int repeats = smoke ? 1 : 3;
+    const char *json_path = NULL;
+    uint64_t total = UINT64_C(512) << 20;
+    size_t count = 3000;
+    int repeats = 3;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--smoke") == 0) {
+            total = 16u << 20;
+            count = 50;
+            repeats = 1;
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+            json_path = argv[++i];
+        } else if (strcmp(argv[i], "--repeats") == 0 && i + 1 < argc) {
+            repeats = atoi(argv[++i]);
+        } else {
+            die("usage: bench_session [--smoke] [--repeats N] [--json FILE]");
+        }
+    }
+    if (repeats < 1 || repeats > REPEATS_MAX) {
+        die("--repeats is out of range");
+    }
+    bench_json_open(&json, json_path, "bench_session");
     SSL_CTX *context = make_context();
     unsigned char *message = malloc(MESSAGE_MAX);
+    if (message == NULL) {
+        die("memory");
+    }
     for (size_t i = 0; i < MESSAGE_MAX; i++) {
         message[i] = (unsigned char)(i * 131);
     }
@@ -373,27 +439,10 @@ int main(int argc, char **argv)
     uname(&host);
     printf("%s %s, %ld processors, %s, no seed\n", host.machine, host.release,
            sysconf(_SC_NPROCESSORS_ONLN), OpenSSL_version(OPENSSL_VERSION));
-    static const size_t sizes[] = {512, 4096, 65536, 1 << 20};
-    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
-        for (int r = 0; r < repeats; r++) {
-            for (int tls = 0; tls < 2; tls++) {
-                const uint64_t bytes = sizes[s] < 4096 ? total / 8 : total;
-                const struct result result =
-                    run_stream(tls ? context : NULL, message, sizes[s], bytes);
-                printf("stream %-5s message=%-8zu %6.2f GB/s  sender cpu %.3f ns/byte %9.0f "
-                       "ns/message\n",
-                       tls ? "tls" : "plain", sizes[s], result.gb_per_s, result.cpu_ns_per_byte,
-                       result.cpu_ns_per_message);
-            }
-        }
-    }
-    for (int tls = 0; tls < 2; tls++) {
-        const struct result result =
-            run_ping_pong(tls ? context : NULL, message, 100, smoke ? 50 : 3000, QWP_NS_PER_MS);
-        printf("paced 1000/s %-5s round trip p50 %.1f us p99 %.1f us, sender cpu %.0f ns a turn\n",
-               tls ? "tls" : "plain", result.p50_us, result.p99_us, result.cpu_ns_per_message);
-    }
+    stream(context, message, total, repeats);
+    ping_pong(context, message, count);
     free(message);
     SSL_CTX_free(context);
+    bench_json_close(&json);
     return 0;
 }

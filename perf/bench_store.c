@@ -6,6 +6,7 @@
  * tmpfs, 5 at the 99th percentile; ten times that on a disk, where the first touch of a page costs.
  *
  *   bench_store [--dir DIR] [--disk DIR] [--frames N] [--rotations N] [--smoke]
+ *               [--json FILE]
  *
  * Found on a busy two-core machine: 1.3-1.5 of memcpy / 2 (three CRC streams cost little beside the
  * copy), rotation 1.0 / 2.0 us in memory mode, 1.9 / 3-12 on ext4. Before pages were made writable
@@ -30,6 +31,7 @@
 #include "core/qwp_clock.h"
 #include "core/qwp_crc32c.h"
 #include "core/store/qwp_seglog.h"
+#include "perf/bench_json.h"
 
 enum {
     FRAME_BYTES = 64 * 1024,
@@ -41,6 +43,7 @@ enum {
 };
 
 static unsigned char *sources;
+static struct bench_json json;
 static uint64_t checksum;
 
 static void die(const char *what, const struct qwp_error *err)
@@ -193,6 +196,11 @@ static void throughput(const char *dir, uint64_t frames)
     qwp_seglog_close(log);
     munmap(map, MAP_BYTES);
     unlink(copy);
+    bench_json_runs(&json, "append", "memcpy", NULL, "gb_per_s", a, REPEATS);
+    bench_json_runs(&json, "append", "crc alone", "memcpy", "gb_per_s", c, REPEATS);
+    bench_json_runs(&json, "append", "append with crc", "memcpy", "gb_per_s", b, REPEATS);
+    bench_json_runs(&json, "append", "append with crc and keeper", "memcpy", "gb_per_s", k,
+                    REPEATS);
     qsort(a, REPEATS, sizeof *a, by_value);
     qsort(b, REPEATS, sizeof *b, by_value);
     qsort(c, REPEATS, sizeof *c, by_value);
@@ -257,6 +265,18 @@ static void rotation(const char *dir, const char *label, bool payload_crc, size_
            (double)percentile(plain_ns, count, 0.5) / 1e3,
            (double)percentile(plain_ns, count, 0.99) / 1e3,
            (unsigned long long)stats.rotations_without_spare);
+    const struct {
+        const char *figure;
+        double part;
+    } shown[] = {{"p50", 0.5}, {"p99", 0.99}, {"max", 1.0}};
+    char plain_name[64];
+    snprintf(plain_name, sizeof plain_name, "%s, no rotation", label);
+    for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+        const double turned = (double)percentile(ns, count, shown[i].part);
+        const double plain = (double)percentile(plain_ns, count, shown[i].part);
+        bench_json_runs(&json, "rotation", label, plain_name, shown[i].figure, &turned, 1);
+        bench_json_runs(&json, "rotation", plain_name, NULL, shown[i].figure, &plain, 1);
+    }
     free(ns);
     free(plain_ns);
 }
@@ -287,12 +307,17 @@ static void base_remove(const char *base)
 int main(int argc, char **argv)
 {
     static const struct option longs[] = {
-        {"dir", required_argument, NULL, 'd'},    {"disk", required_argument, NULL, 'k'},
-        {"frames", required_argument, NULL, 'f'}, {"rotations", required_argument, NULL, 'r'},
-        {"smoke", no_argument, NULL, 's'},        {0},
+        {"dir", required_argument, NULL, 'd'},
+        {"disk", required_argument, NULL, 'k'},
+        {"frames", required_argument, NULL, 'f'},
+        {"rotations", required_argument, NULL, 'r'},
+        {"smoke", no_argument, NULL, 's'},
+        {"json", required_argument, NULL, 'j'},
+        {0},
     };
     const char *dir = "/dev/shm";
     const char *disk = "/tmp";
+    const char *json_path = NULL;
     uint64_t frames = 20000;
     size_t rotations = 1000;
     int option;
@@ -314,6 +339,9 @@ int main(int argc, char **argv)
             frames = 100;
             rotations = 5;
             break;
+        case 'j':
+            json_path = optarg;
+            break;
         default:
             return 2;
         }
@@ -325,6 +353,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < (size_t)SOURCES * FRAME_BYTES; i++) {
         sources[i] = (unsigned char)(i * 2654435761u >> 13);
     }
+    bench_json_open(&json, json_path, "bench_store");
     char base[200];
     base_make(base, sizeof base, dir);
     throughput(base, frames);
@@ -334,6 +363,7 @@ int main(int argc, char **argv)
     base_make(base, sizeof base, disk);
     rotation(base, "disk", true, rotations < 200 ? rotations : 200);
     base_remove(base);
+    bench_json_close(&json);
     printf("checksum %016llx\n", (unsigned long long)checksum);
     free(sources);
     return 0;

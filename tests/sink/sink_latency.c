@@ -30,9 +30,10 @@ void sink_latency_summary(struct sink_latency *latency, struct sink_buffer *out)
     const struct qwp_histogram *histogram = &latency->histogram;
     sink_buffer_printf(
         out,
-        "\"latency_ns\":{\"count\":%llu,\"p50\":%lld,\"p99\":%lld,\"p999\":%lld,"
+        "\"latency_ns\":{\"count\":%llu,\"p50\":%lld,\"p90\":%lld,\"p99\":%lld,\"p999\":%lld,"
         "\"max\":%lld},",
         (unsigned long long)histogram->count, (long long)qwp_histogram_quantile(histogram, 0.5),
+        (long long)qwp_histogram_quantile(histogram, 0.9),
         (long long)qwp_histogram_quantile(histogram, 0.99),
         (long long)qwp_histogram_quantile(histogram, 0.999), (long long)histogram->max_ns);
     memset(&latency->histogram, 0, sizeof latency->histogram);

@@ -1,0 +1,383 @@
+"""What the end-to-end benchmarks share: processes to measure, results, tables.
+
+A program measures cases in parts. Each repeat runs every case of a part once, ours and its baselines
+in turn, so that whatever else the machine does meets all of them; shown are medians, the span, and
+ratios to the baseline (`base`) of the same run. A case that fails is named and the others go on.
+`--json FILE` keeps all runs, for perf/report."""
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+WAIT_S = 300
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+# ---- processes ----
+
+def cpu_s(pid):
+    """CPU seconds of all threads; the scheduler's own count where there is one."""
+    total = 0
+    try:
+        for task in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/schedstat" % (pid, task)) as file:
+                total += int(file.read().split()[0]) / 1e9
+        return total
+    except FileNotFoundError:
+        with open("/proc/%d/stat" % pid) as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def switches(pid):
+    """Context switches of all threads, of their own will or not."""
+    total = 0
+    for task in os.listdir("/proc/%d/task" % pid):
+        with open("/proc/%d/task/%s/status" % (pid, task)) as file:
+            total += sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
+    return total
+
+
+def wait_until(condition, what, seconds=WAIT_S):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError("not within %d s: %s" % (seconds, what))
+        time.sleep(0.01)
+
+
+def go(process):
+    """Lets a program that said "ready" begin."""
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+class Stack:
+    """A sink and a sidecar; ends both and removes their directory, whatever happens. `conf` is added
+    to the connect string; {dir} in it is the stack's own directory."""
+
+    def __init__(self, bin_dir, tls=False, sidecar=(), sink=(), with_sidecar=True, conf=""):
+        self.bin_dir = bin_dir
+        self.tls = tls
+        self.extra_conf = conf
+        self.directory = tempfile.mkdtemp(prefix="qwp-bench-", dir="/dev/shm")
+        self.rings = os.path.join(self.directory, "rings")
+        self.log = open(os.path.join(self.directory, "log"), "w+")
+        self.processes = []
+        try:
+            self.start_sink(sink)
+            if with_sidecar:
+                self.start_sidecar(sidecar)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, *words, **options):
+        words = [os.path.join(self.bin_dir, words[0]), *map(str, words[1:])]
+        process = subprocess.Popen(words, stderr=self.log, text=True, **options)
+        self.processes.append(process)
+        return process
+
+    def start_sink(self, words):
+        port_file = os.path.join(self.directory, "port")
+        tls = ["--tls-self-signed", self.directory] if self.tls else []
+        self.sink = self.start("qwp-sink", "--listen", "127.0.0.1:0", "--port-file", port_file, *tls,
+                               *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        wait_until(lambda: os.path.exists(port_file) and os.path.getsize(port_file) > 0,
+                   "the sink listens")
+        with open(port_file) as file:
+            port = int(file.read())
+        roots = "tls_roots=%s/ca.pem;" % self.directory if self.tls else ""
+        self.conf = "%s::addr=127.0.0.1:%d;%s%s" % (
+            "wss" if self.tls else "ws", port, roots, self.extra_conf.format(dir=self.directory))
+
+    def start_sidecar(self, words, up=True):
+        self.sidecar = self.start("qwp-sidecar", "run", "--conf", self.conf, "--rings", self.rings,
+                                  "--metrics", "off", "--log-level", "warn", *words)
+        if up:
+            self.wait_up()
+
+    def wait_up(self):
+        wait_until(lambda: self.status().get("connection") == "up", "the sidecar is connected")
+
+    def status(self):
+        out = subprocess.run([os.path.join(self.bin_dir, "qwp-sidecar"), "status", "--rings",
+                              self.rings, "--json"], capture_output=True, text=True)
+        return json.loads(out.stdout) if out.stdout else {}
+
+    def producer(self, *words):
+        process = self.producer_begin(*words)
+        self.producer_ready(process)
+        return process
+
+    def producer_begin(self, *words):
+        return self.start("load_producer", "--rings", self.rings, *words, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE)
+
+    def producer_ready(self, process):
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError("a producer did not start: " + self.log_text())
+
+    def finish(self, process):
+        """What a producer says at its end."""
+        line = process.stdout.readline()
+        if process.wait(WAIT_S) != 0 or not line:
+            raise RuntimeError("a producer failed: " + self.log_text())
+        return json.loads(line)
+
+    def sink_line(self, line):
+        self.sink.stdin.write(line + "\n")
+        self.sink.stdin.flush()
+        return json.loads(self.sink.stdout.readline())
+
+    def summary(self):
+        return self.sink_line("summary")
+
+    def check_rows(self, rows):
+        """The sink's summary, which must hold so many rows and no error."""
+        summary = self.summary()
+        if summary["rows"] != rows or summary["errors"] != 0:
+            raise RuntimeError("sent %d rows: %s %s" % (rows, summary, self.log_text()))
+        return summary
+
+    def log_text(self):
+        with open(self.log.name) as file:
+            return file.read()[-2000:]
+
+    def stop(self, process, seconds=20):
+        """SIGTERM, then SIGKILL; the exit code."""
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(seconds)
+            process.kill()
+            process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        return process.returncode
+
+    def close(self):
+        for process in reversed(self.processes):
+            self.stop(process)
+        self.log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def run_program(bin_dir, *words):
+    """Runs a program that prints one JSON object."""
+    out = subprocess.run([os.path.join(bin_dir, words[0]), *map(str, words[1:])],
+                         capture_output=True, text=True, timeout=WAIT_S)
+    if out.returncode != 0:
+        raise RuntimeError("%s: %s" % (words[0], out.stderr[-500:]))
+    return json.loads(out.stdout)
+
+
+# ---- the machine ----
+
+def first_line(*words):
+    try:
+        out = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    except FileNotFoundError:
+        return ""
+    return out.stdout.splitlines()[0] if out.returncode == 0 and out.stdout else ""
+
+
+def cpu_model():
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def compiler(build):
+    """The compiler and build type, as CMake noted them."""
+    with contextlib.suppress(OSError), open(os.path.join(build, "CMakeCache.txt")) as file:
+        cache = dict(line.strip().split("=", 1) for line in file if "=" in line and line[0] != "#")
+        program = next((value for key, value in cache.items()
+                        if key.startswith("CMAKE_C_COMPILER:")), "cc")
+        kind = cache.get("CMAKE_BUILD_TYPE:STRING", "")
+        return "%s %s" % (first_line(program, "--version"), kind)
+    return "unknown"
+
+
+def host(build):
+    changed = first_line("git", "status", "--porcelain", "--untracked-files=no")
+    return {"cpu": cpu_model(), "cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
+            "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+            "kernel": "%s %s %s" % (platform.system(), platform.release(), platform.machine()),
+            "compiler": compiler(build),
+            "commit": first_line("git", "describe", "--always", "--abbrev=12") +
+            (" with changes" if changed else ""),
+            "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())}
+
+
+# ---- cases and results ----
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    run: object           # a function without arguments that returns a dict of figures
+    base: str = None      # the case of the same part that ratios are taken to
+    dims: dict = dataclasses.field(default_factory=dict)  # what a plot puts on its axes
+
+
+@dataclasses.dataclass
+class Column:
+    head: str
+    figure: str           # of the dict that a run returned
+    scale: float = 1.0
+    form: str = "%.1f"
+    ratio: bool = False   # followed by the ratio to the base
+
+
+class Results:
+    """All runs of one program."""
+
+    def __init__(self, program, options):
+        self.options = options
+        self.bin_dir = os.path.join(os.path.abspath(options.build), "bin")
+        self.data = {"program": program, "host": host(options.build),
+                     "command": "perf/" + " ".join([os.path.basename(sys.argv[0])] +
+                                                   shown_arguments(sys.argv[1:])),
+                     "parts": {}}
+        machine = self.data["host"]
+        print("%s, %d cpus, %s, load %.1f; %s; commit %s" % (
+            machine["cpu"], machine["cpus"], machine["kernel"], machine["load"],
+            machine["compiler"], machine["commit"]), flush=True)
+
+    def measure(self, part, title, cases, repeats, columns):
+        """Runs the cases in turn, prints the table; returns the runs by case."""
+        entry = self.data["parts"].setdefault(part, {"title": title, "repeats": repeats,
+                                                     "cases": {}, "failed": {}})
+        for case in cases:
+            entry["cases"][case.name] = {"base": case.base, "dims": case.dims, "runs": []}
+        for _ in range(repeats):
+            for case in cases:
+                if case.name not in entry["failed"]:
+                    self.run_one(entry, case)
+        show(entry, columns)
+        self.save()
+        return entry["cases"]
+
+    def run_one(self, entry, case):
+        try:
+            entry["cases"][case.name]["runs"].append(case.run())
+        except Exception as error:  # a failing case must not cost the others
+            if not isinstance(error, (RuntimeError, subprocess.SubprocessError)):
+                traceback.print_exc()
+            entry["failed"][case.name] = str(error)[-1000:]
+
+    def save(self):
+        if self.options.json:
+            with open(self.options.json, "w") as file:
+                json.dump(self.data, file, indent=1)
+
+    def exit_code(self):
+        self.save()
+        return 1 if any(part["failed"] for part in self.data["parts"].values()) else 0
+
+
+def shown_arguments(arguments):
+    """Without where results went: that is of this machine alone."""
+    out = []
+    skip = False
+    for word in arguments:
+        if skip:
+            skip = False
+        elif word in ("--json", "--build", "--work", "--python", "--go", "--disk"):
+            skip = True
+        else:
+            out.append(word)
+    return out
+
+
+def median(runs, figure):
+    values = [run[figure] for run in runs if run.get(figure) is not None]
+    return statistics.median(values) if values else None
+
+
+def cell(column, runs, base_runs):
+    value = median(runs, column.figure)
+    text = "" if value is None else column.form % (value * column.scale)
+    if not column.ratio:
+        return text
+    base = median(base_runs, column.figure) if base_runs else None
+    if value is None or not base:
+        return text + "         "
+    return "%s (x%5.2f)" % (text, value / base)
+
+
+def span(column, runs):
+    values = sorted(run[column.figure] * column.scale for run in runs)
+    return "%s-%s" % (column.form % values[0], column.form % values[-1])
+
+
+def show(entry, columns):
+    """The table of a part: medians, the span of the first column, ratios to each case's base."""
+    print("\n%s; medians of %d" % (entry["title"], entry["repeats"]))
+    heads = ["case", columns[0].head, "span", *[column.head for column in columns[1:]]]
+    lines = []
+    for name, case in entry["cases"].items():
+        if not case["runs"]:
+            continue
+        base = entry["cases"].get(case["base"], {}).get("runs")
+        cells = [cell(column, case["runs"], base) for column in columns]
+        lines.append([name, cells[0], span(columns[0], case["runs"]), *cells[1:]])
+    widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
+    for line in [heads, *lines]:
+        print("  ".join([line[0].ljust(widths[0])] +
+                        [text.rjust(width) for text, width in zip(line[1:], widths[1:])]))
+    for name, why in entry["failed"].items():
+        print("FAILED %s: %s" % (name, why))
+    sys.stdout.flush()
+
+
+def parser(doc, repeats, parts=()):
+    out = argparse.ArgumentParser(description=doc,
+                                  formatter_class=argparse.RawDescriptionHelpFormatter)
+    out.add_argument("--build", default=os.path.join(ROOT, "build"))
+    out.add_argument("--repeats", type=int, default=repeats)
+    out.add_argument("--smoke", action="store_true", help="so short that figures mean nothing")
+    out.add_argument("--quick", action="store_true", help="fewer cases, for a first look")
+    out.add_argument("--json", help="write all runs there")
+    if parts:
+        out.add_argument("--only", choices=parts, action="append")
+    return out
+
+
+def parse(out):
+    options = out.parse_args()
+    if options.smoke:
+        options.quick, options.repeats = True, 1
+    return options
+
+
+def file_system(path):
+    """The kind of file system of a directory, as the kernel names it."""
+    best = ("", "unknown")
+    with open("/proc/mounts") as file:
+        for line in file:
+            _, mount, kind = line.split()[:3]
+            inside = os.path.realpath(path)
+            if (inside + "/").startswith(mount.rstrip("/") + "/") and len(mount) >= len(best[0]):
+                best = (mount, kind)
+    return best[1]
