@@ -17,7 +17,7 @@ passed=0 failed=0 skipped=0
 notes=()
 
 . sidecar/packages.sh
-packages=("${qwp_build_packages[@]}" clang clang-format python3-venv python3-yaml)
+packages=("${qwp_build_packages[@]}" clang clang-format python3-venv python3-yaml strace)
 packages_arm64=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
 
 # note RESULT NAME: counts one outcome that is no ctest entry.

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Aim: the deployment files hold together, and what they deploy runs within their limits.
 Method: manifests against their own promises (names, mounts, options, limits); the unit by systemd-analyze; the
-packages built, unpacked and run: the sidecar and a producer in containers of their own (bubblewrap: read-only
-root, no capabilities, other users, other PID namespaces), over TLS, with secrets as files.
+packages built, put onto a copy of this system and off it again, unpacked, and run: the sidecar and a producer
+in containers of their own (bubblewrap: read-only root, no capabilities, other users, other PID namespaces),
+over TLS, with secrets as files.
 Where the Python modules check_jsonschema and kubernetes_validate are, the manifests also against the published
 schemas, which these bring along. What needs a tool that is not here is left out, and said."""
 import argparse
@@ -21,6 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 DEPLOY = os.path.join(ROOT, "sidecar", "deploy")
 sys.path.insert(0, os.path.join(HERE, "..", "sink"))
+from deployed import install_and_remove, unit_allows_what_is_called  # noqa: E402
 from sink_process import Sink  # noqa: E402
 
 WAIT_S = 60
@@ -145,7 +147,7 @@ def check_dockerfile():
         assert component in ("daemon", "feed"), component
 
 
-def check_unit(sidecar, directory):
+def check_unit(build, sidecar, directory):
     unit = read("qwp-sidecar.service")
     command = re.search(r"^ExecStart=(.*)$", unit, re.M)[1].split()
     check_arguments(sidecar, command[1:], "qwp-sidecar.service")
@@ -165,6 +167,8 @@ def check_unit(sidecar, directory):
     level = re.search(r"Overall exposure level for \S+: ([\d.]+)", out.stdout)
     print("systemd-analyze security: %s" % (level[1] if level else "does not say"))
     assert level is None or float(level[1]) < 2.0, out.stdout
+    if not missing("strace", "what the unit's filter allows"):
+        unit_allows_what_is_called(build, unit, directory)
 
 
 def build_packages(build, directory):
@@ -177,6 +181,10 @@ def build_packages(build, directory):
     for package in ("libc6", "liburing2", "libjemalloc2", "libssl3", "ca-certificates"):
         assert package in needs, needs
     assert "libssl" not in run("dpkg-deb", "-f", found[library[0]], "Depends")
+    if os.geteuid() == 0 and not missing("unshare", "installing the packages"):
+        system = os.path.join(directory, "system")
+        os.makedirs(system)
+        install_and_remove(out, system)
     root = os.path.join(directory, "root")
     for name in found.values():
         run("dpkg-deb", "-x", name, root)
@@ -270,7 +278,7 @@ def main():
     started = time.monotonic()
     try:
         check_dockerfile()
-        check_unit(sidecar, directory)
+        check_unit(build, sidecar, directory)
         try:
             import yaml  # noqa: F401
             check_kubernetes(sidecar, directory)
