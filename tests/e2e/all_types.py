@@ -5,8 +5,6 @@ import base64
 import decimal
 import uuid
 
-from qwp_chunks import Chunk
-
 T0_US = 1700000000000000
 
 BASE32 = "0123456789bcdefghjkmnpqrstuvwxyz"
@@ -98,9 +96,9 @@ def write(producer, prefix, unit="ns", kinds=KINDS, chunks=False):
     for name, rows in tables(prefix, kinds):
         table = producer.table(name, columns(kinds))
         if chunks:
-            Chunk(table, [given for given, _ in rows], ahead=3).write(
+            table.chunk([given for given, _ in rows], ahead=3).write(
                 unit, [time_of(r, unit) for r in range(len(rows))])
             continue
-        for r, (given, _) in enumerate(rows):
-            table.row(given, None if unit is None else (unit, time_of(r, unit)))
+        producer.rows([(table, given, None if unit is None else (unit, time_of(r, unit)))
+                       for r, (given, _) in enumerate(rows)])
     producer.wait_acked()

@@ -5,6 +5,8 @@ from ctypes import byref, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_
 from ctypes import c_int16, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64
 from ctypes import c_void_p
 
+from qwp_chunks import Chunk
+
 TYPES = {
     "boolean": 0x01, "byte": 0x02, "short": 0x03, "int": 0x04, "long": 0x05, "float": 0x06,
     "double": 0x07, "symbol": 0x09, "timestamp": 0x0a, "date": 0x0b, "uuid": 0x0c,
@@ -64,10 +66,23 @@ class Producer:
                                              byref(self.err)))
         return Table(self, table, columns)
 
+    def rows(self, rows):
+        """`rows`: (table, and what its row() is given)."""
+        for table, *row in rows:
+            table.row(*row)
+
+    def position_published(self):
+        return self.lib.qwp_position_published(self.handle)
+
     def wait_acked(self, seconds=60):
-        self.check(self.lib.qwp_wait_acked(
-            self.handle, c_uint64(self.lib.qwp_position_published(self.handle)),
-            c_int64(int(seconds * 1e9)), byref(self.err)))
+        self.check(self.lib.qwp_wait_acked(self.handle, c_uint64(self.position_published()),
+                                           c_int64(int(seconds * 1e9)), byref(self.err)))
+
+    def unit_begin(self):
+        self.check(self.lib.qwp_unit_begin(self.handle, byref(self.err)))
+
+    def unit_publish(self):
+        self.check(self.lib.qwp_unit_publish(self.handle, byref(self.err)))
 
     def close(self):
         self.lib.qwp_producer_close(self.handle)
@@ -92,6 +107,10 @@ class Table:
             finish = lib.qwp_row_at_ns if at[0] == "ns" else lib.qwp_row_at_us
             result = finish(row, c_int64(at[1]), byref(err))
         self.producer.check(result)
+
+    def chunk(self, rows, **options):
+        """Rows as in row(), to be written at once (qwp_chunks.Chunk)."""
+        return Chunk(self, rows, **options)
 
     def set(self, row, index, kind, value):
         lib = self.producer.lib

@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from producer_process import ProducerProcess
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "sink"))
 from sink_process import Sink  # noqa: E402
 
@@ -70,10 +72,18 @@ def shared_volume(group):
     return path
 
 
+def temporary_directory():
+    """Where the sidecar's user may read, too."""
+    directory = tempfile.TemporaryDirectory(prefix="qwp-e2e-")
+    os.chmod(directory.name, 0o755)
+    return directory
+
+
 class Stack:
     def __init__(self, build, sink=(), sidecar=(), tls=True, conf="", conf_text=None):
-        self.bin = os.path.join(os.path.abspath(build), "bin")
-        self.tests = os.path.join(os.path.abspath(build), "tests")
+        self.build = os.path.abspath(build)
+        self.bin = os.path.join(self.build, "bin")
+        self.tests = os.path.join(self.build, "tests")
         self.directory = tempfile.mkdtemp(prefix="qwp-e2e-")
         self.rings = os.path.join(self.directory, "rings")
         self.users = users_wanted()
@@ -91,6 +101,7 @@ class Stack:
         self.sink = None
         self.sidecar = None
         self.started = []
+        self.producer_processes = []
         self.log = open(os.path.join(self.directory, "sidecar.log"), "w+")
         try:
             if conf_text is None:
@@ -124,6 +135,14 @@ class Stack:
         self.sidecar = self.start(self.sidecar_command(), stderr=self.log)
         wait_until(lambda: self.sidecar.poll() is not None or self.is_ready(), "sidecar starts")
         assert self.sidecar.poll() is None, self.log_text()
+        if self.as_user(self.sidecar.args) and self.users[0] != 0:
+            self.check_user()
+
+    def check_user(self):
+        with open("/proc/%d/status" % self.sidecar.pid) as file:
+            status = dict(line.split(":", 1) for line in file)
+        assert set(status["Uid"].split()) == {str(self.users[0])}, status["Uid"]
+        assert int(status["CapEff"], 16) == 0, status["CapEff"]
 
     def is_ready(self):
         said = r'(msg=|"msg":)"ready".*\Wpid\W+%d\W' % self.sidecar.pid
@@ -141,6 +160,21 @@ class Stack:
         uid = self.users[0] if name == "qwp-sidecar" else self.users[1]
         return {"user": uid, "group": uid, "extra_groups": [self.users[2]], "umask": 0o077}
 
+    def give_to_sidecar(self, path):
+        """What is its own there, though the test made it."""
+        if self.users:
+            for folder, _, names in os.walk(path):
+                for name in [folder, *(os.path.join(folder, name) for name in names)]:
+                    os.chown(name, self.users[0], self.users[2])
+
+    def become_producer(self):
+        """What as_user() does, in a process that was forked."""
+        if self.users:
+            os.umask(0o077)
+            os.setgroups([self.users[2]])
+            os.setgid(self.users[1])
+            os.setuid(self.users[1])
+
     def start(self, command, **options):
         process = subprocess.Popen(command, **self.as_user(command), **options)
         self.started.append(process)
@@ -151,11 +185,22 @@ class Stack:
                            *map(str, arguments)],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
+    def python_producer(self, name="test"):
+        """A qwp_ctypes.Producer in a process of its own."""
+        process = ProducerProcess(self.become_producer)
+        self.producer_processes.append(process)
+        library = os.path.join(self.build, "clients", "c", "libqwp.so")
+        return process.producer(library, self.rings, name)
+
+    def tool(self, *words, code=0, **options):
+        """A command of qwp-sidecar that ends, by the sidecar's user."""
+        command = [os.path.join(self.bin, "qwp-sidecar"), *words]
+        out = subprocess.run(command, capture_output=True, text=True, **self.as_user(command), **options)
+        assert out.returncode == code, (words, out.returncode, out.stdout, out.stderr)
+        return out
+
     def status(self):
-        command = [os.path.join(self.bin, "qwp-sidecar"), "status", "--rings", self.rings, "--json"]
-        out = subprocess.run(command, check=True, capture_output=True, text=True,
-                             **self.as_user(command))
-        return json.loads(out.stdout)
+        return json.loads(self.tool("status", "--rings", self.rings, "--json").stdout)
 
     def stop_sidecar(self, number=signal.SIGTERM):
         self.sidecar.send_signal(number)
@@ -169,6 +214,8 @@ class Stack:
         return self
 
     def __exit__(self, kind=None, *_):
+        for process in self.producer_processes:
+            process.close()
         for process in self.started:
             if process.poll() is None:
                 process.kill()

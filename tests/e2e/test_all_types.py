@@ -1,9 +1,6 @@
 #!/usr/bin/env python3
 """Every type, nulls in every position, ns, us and server time: what the sink prints is what was written."""
-import os
-
 import all_types
-from qwp_ctypes import Producer
 from stack import Stack, arguments
 
 
@@ -17,9 +14,8 @@ def expected(unit):
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    library = os.path.join(options.build, "clients", "c", "libqwp.so")
     with Stack(options.build, sink=["--ndjson", "{dir}/rows"]) as stack:
-        producer = Producer(library, stack.rings)
+        producer = stack.python_producer()
         for unit in ("ns", "us", None):
             all_types.write(producer, "%s_" % unit, unit)
         producer.close()

@@ -36,6 +36,7 @@ class CaStack(Stack):
         else:
             subprocess.run(["openssl", "pkcs12", "-export", "-nokeys", "-in", self.authorities[right],
                             "-passout", "pass:" + self.password, "-out", fresh], check=True)
+        os.chmod(fresh, 0o644)
         os.rename(fresh, self.roots)
 
     def connect_string(self):

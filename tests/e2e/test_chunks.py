@@ -6,8 +6,7 @@ import random
 import time
 
 import all_types
-from qwp_chunks import Chunk
-from qwp_ctypes import Producer, QwpError
+from qwp_ctypes import QwpError
 from stack import Stack, arguments
 
 SEED = int(os.environ.get("QWP_TEST_SEED", time.time_ns() % 1000000))
@@ -50,9 +49,9 @@ def check(stack, tables):
 
 
 def refused(table, values, offsets_fall=False):
-    chunk = Chunk(table, [{"v": value} for value in values])
+    chunk = table.chunk([{"v": value} for value in values])
     if offsets_fall:
-        chunk.columns[0].offsets[1] = 1 << 20
+        chunk.offsets_fall()
     try:
         chunk.write("ns", range(len(values)))
     except QwpError as error:
@@ -62,7 +61,7 @@ def refused(table, values, offsets_fall=False):
 
 def check_refusals(producer):
     """A chunk with one bad value leaves nothing behind, and says which column it is."""
-    before = producer.lib.qwp_position_published(producer.handle)
+    before = producer.position_published()
     text = producer.table("bad_text", [("v", "varchar", 0)])
     assert "column 'v'" in refused(text, [b"good", b"\xc3"])
     assert "column 'v'" in refused(text, [b"\xc3", b"\xa9"])  # valid only together
@@ -71,7 +70,7 @@ def check_refusals(producer):
     assert "digits" in refused(producer.table("bad_decimal", [("v", "decimal64", 2)]), [10**18])
     symbol = producer.table("bad_symbol", [("v", "symbol", 0)])
     assert "UTF-8" in refused(symbol, [b"\xff"])
-    assert producer.lib.qwp_position_published(producer.handle) == before
+    assert producer.position_published() == before
 
 
 def write_mixed(producer):
@@ -81,16 +80,16 @@ def write_mixed(producer):
     at = 0
     for unit in (False, True):
         if unit:
-            producer.check(producer.lib.qwp_unit_begin(producer.handle, None))
+            producer.unit_begin()
         for size in (1, 7, 1, 3, 8):
             if size == 1:
                 table.row(rows[at], ("ns", all_types.time_of(at, "ns")))
             else:
                 times = [all_types.time_of(r, "ns") for r in range(at, at + size)]
-                Chunk(table, rows[at:at + size]).write("ns", times)
+                table.chunk(rows[at:at + size]).write("ns", times)
             at += size
         if unit:
-            producer.check(producer.lib.qwp_unit_publish(producer.handle, None))
+            producer.unit_publish()
     assert at == len(rows)
     return {"mixed": (rows, "ns")}
 
@@ -99,19 +98,18 @@ if __name__ == "__main__":
     options = arguments(__doc__)
     print("QWP_TEST_SEED=%d" % SEED)
     state = random.Random(SEED)
-    library = os.path.join(options.build, "clients", "c", "libqwp.so")
     for compact in ("on", "off"):
         with Stack(options.build, sink=["--ndjson", "{dir}/rows"], tls=False,
                    sidecar=["--compact", compact]) as stack:
-            producer = Producer(library, stack.rings)
+            producer = stack.python_producer()
             tables = {}
             for number in range(ROUNDS):
                 name, columns, rows = random_table(state, number)
                 unit = state.choice(["ns", "us", None])
                 table = producer.table(name, columns)
-                chunk = Chunk(table, [given for given, _ in rows], ahead=state.choice([0, 1, 5, 8]),
-                              dictionary=state.random() < 0.5,
-                              leave_validity_out=state.random() < 0.5)
+                chunk = table.chunk([given for given, _ in rows], ahead=state.choice([0, 1, 5, 8]),
+                                    dictionary=state.random() < 0.5,
+                                    leave_validity_out=state.random() < 0.5)
                 times = [all_types.time_of(r, unit) for r in range(len(rows))]
                 assert chunk.write(unit, times) == len(rows)
                 tables[name] = ([shown for _, shown in rows], unit)

@@ -7,10 +7,9 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
-from stack import Sink, Stack, arguments, finish, wait_until
+from stack import Sink, Stack, arguments, finish, temporary_directory, wait_until
 
 TIMES = "connect_timeout=300;auth_timeout_ms=300;reconnect_initial_backoff_millis=100;" \
         "reconnect_max_backoff_millis=400;"
@@ -119,8 +118,9 @@ def name_server_is_silent(build, directory, program):
         class Isolated(Stack):
             def sidecar_command(self):
                 command = super().sidecar_command()
-                return ["unshare", "-m", "sh", "-c",
-                        'mount --bind "$0" /etc/resolv.conf && exec "$@"', mine, *command]
+                user, group = [str(i) for i in (self.users[0], self.users[2])] if self.users else ("0", "0")
+                return ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"', mine,
+                        "setpriv", "--reuid", user, "--regid", user, "--groups", group, *command]
 
         text = "ws::addr=questdb.example.org,127.0.0.1:%d;%s" % (good.port, TIMES)
         with Isolated(build, conf_text=text) as stack:
@@ -136,6 +136,8 @@ def not_hammered(build, fault):
     cause one line of log."""
     with Stack(build, sink=["--fault", fault], conf=TIMES) as stack:
         producer = stack.producer("--name", "p0", "--rows", 100)
+        wait_until(lambda: stack.status()["rows_stored"] == 100, "rows are stored")
+        before = len(stack.log_text())  # with nothing to send, a connection that is up is the end of an outage
 
         def count():
             return stack.sink.summary()["connections"]
@@ -146,11 +148,11 @@ def not_hammered(build, fault):
         took = time.monotonic() - start
         print("  %s: 8 connections in %.2f s" % (fault.split(",")[0], took))
         assert took > 0.4, took  # eight waits of 0 to 400 ms: 1.6 s on average
-        assert stack.log_text().count('msg="down"') == 1, stack.log_text()
+        assert stack.log_text()[before:].count('msg="down"') <= 1, stack.log_text()
         stack.sink.clear_faults()
         finish(producer, "producer")
         assert stack.stop_sidecar() == 0
-        log = stack.log_text()
+        log = stack.log_text()[before:]
         assert log.count('msg="back after ') == 1, log
 
 
@@ -237,7 +239,7 @@ def not_stayed_with(build, directory, program):
 if __name__ == "__main__":
     options = arguments(__doc__)
     program = os.path.join(os.path.abspath(options.build), "bin", "qwp-sink")
-    with tempfile.TemporaryDirectory(prefix="qwp-e2e-") as directory:
+    with temporary_directory() as directory:
         for tls in (False, True):
             print("each fault, %s" % ("TLS" if tls else "plain"))
             each_fault(options.build, os.path.join(directory, str(tls)), program, tls)

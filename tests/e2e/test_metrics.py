@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -92,9 +91,7 @@ def figures_agree(build):
         wait_until(files_agree, "figures of the files in an outage")
 
         def inspected():
-            out = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "inspect", "--json",
-                                  os.path.join(stack.directory, "store", "default")],
-                                 check=True, capture_output=True, text=True)
+            out = stack.tool("inspect", "--json", os.path.join(stack.directory, "store", "default"))
             return json.loads(out.stdout)["frames_waiting"]
         wait_until(lambda: inspected() == stack.scrape()[P + "frames_waiting"], "frames in the files")
         stack.start_sink("127.0.0.1:%d" % stack.sink.port)
@@ -240,10 +237,9 @@ def an_address_that_cannot_be_had(build):
         taken = "127.0.0.1:%d" % stack.port
         for address, words in [(taken, "cannot listen on " + taken), ("nowhere:1", "is no address"),
                                ("127.0.0.1", "is no address"), ("127.0.0.1:99999", "is no address")]:
-            out = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "run", "--conf", stack.connect_string(),
-                                  "--rings", stack.rings + "2", "--metrics", address],
-                                 capture_output=True, text=True, timeout=60)
-            assert out.returncode == 1 and words in out.stderr, (address, out.stderr)
+            out = stack.tool("run", "--conf", stack.connect_string(), "--rings", os.path.join(stack.rings, "other"),
+                             "--metrics", address, code=1, timeout=60)
+            assert words in out.stderr, (address, out.stderr)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 """Aim: a service manager hears that the sidecar is ready, lives and stops. Method: be the manager's socket."""
 import os
 import socket
-import tempfile
 
-from stack import Stack, arguments
+from stack import Stack, arguments, temporary_directory
 
 
 class Manager:
@@ -14,6 +13,8 @@ class Manager:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.settimeout(60)
         self.socket.bind(address)
+        if not address.startswith("\0"):
+            os.chmod(address, 0o777)  # as the real one's
         os.environ["NOTIFY_SOCKET"] = address.replace("\0", "@")
         if watchdog_us:
             os.environ["WATCHDOG_USEC"] = str(watchdog_us)
@@ -54,7 +55,7 @@ def without_watchdog(build, directory):
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    with tempfile.TemporaryDirectory() as directory:
+    with temporary_directory() as directory:
         run(options.build, os.path.join(directory, "notify"), "shared")
         run(options.build, "\0qwp-test-%d" % os.getpid(), "dedicated")
         without_watchdog(options.build, directory)

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 """Columns in narrower types than declared, on a real QuestDB server: tables and values come out as they do without."""
 import math
-import os
 import time
 
-from qwp_ctypes import Producer
 from real_server import connect_strings, server_or_skip, sql, wait_rows
 from stack import Stack, arguments, wait_until
 
@@ -56,14 +54,14 @@ def columns_for(server_type=None):
 
 def write(producer, table, columns, first=0):
     handle = producer.table(table, [("id", "long", 0)] + [(n, t, 0) for n, t, _ in columns])
-    producer.lib.qwp_unit_begin(producer.handle)  # one frame
+    producer.unit_begin()  # one frame
     for r in range(first, first + ROWS):
         row = {"id": r}
         for c, (name, _, values) in enumerate(columns):
             if not NULLS[name.rsplit("_", 1)[1]](r - first):
                 row[name] = values[(r - first + c) % len(values)]
         handle.row(row, ("ns", T0_NS + r))
-    producer.check(producer.lib.qwp_unit_publish(producer.handle, None))
+    producer.unit_publish()
     producer.wait_acked()
 
 
@@ -109,9 +107,8 @@ def contents(table, rows):
 
 
 def run(build, conf, compact, prefix):
-    library = os.path.join(build, "clients", "c", "libqwp.so")
     with Stack(build, conf_text=conf, sidecar=["--compact", compact]) as stack:
-        producer = Producer(library, stack.rings)
+        producer = stack.python_producer()
         out = {table[len(prefix):]: contents(table, rows)
                for table, rows in write_all(producer, prefix)}
         producer.close()

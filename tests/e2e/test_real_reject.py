@@ -97,8 +97,7 @@ def rejected(stack, bad, rows, conf):
     wait_rows(bad, rows)
     assert sql('select count_distinct(id) from "%s"' % bad) == [[rows]]
     # The running sidecar has noticed: the table's next row goes through.
-    producer = Producer(os.path.join(os.path.dirname(stack.bin), "clients", "c", "libqwp.so"),
-                        stack.rings, "after")
+    producer = stack.python_producer("after")
     table = producer.table(bad, [("id", "long", 0), ("v", "varchar", 0)])
     table.row({"id": rows, "v": "mended"}, ("us", TIME_US + rows))
     producer.wait_acked()

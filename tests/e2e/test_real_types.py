@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 """Every type, nulls in every position, through a real QuestDB server: SQL gives back what was written."""
-import os
 import time
 
 import all_types
-from qwp_ctypes import Producer
 from real_server import connect_strings, server_or_skip, sql, wait_rows
 from stack import Stack, arguments
 
@@ -52,10 +50,9 @@ def check(prefix, unit):
 if __name__ == "__main__":
     options = arguments(__doc__)
     server_or_skip()
-    library = os.path.join(options.build, "clients", "c", "libqwp.so")
     for scheme, conf in connect_strings():
         with Stack(options.build, conf_text=conf) as stack:
-            producer = Producer(library, stack.rings)
+            producer = stack.python_producer()
             for unit in ("ns", "us", None):
                 for chunks in (False, True):
                     prefix = "types_%s_%s_%d_" % (scheme, unit, time.time_ns())

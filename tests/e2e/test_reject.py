@@ -4,9 +4,8 @@ kept through crashes, and delivered when they are put back; reasons, policies an
 import json
 import os
 import signal
-import subprocess
 
-from qwp_ctypes import Producer, QwpError
+from qwp_ctypes import QwpError
 from stack import Stack, arguments, wait_until
 
 TIME_US = 1700000000000000
@@ -17,24 +16,25 @@ class Case(Stack):
     """Two tables, `bad` and `good`, and a producer."""
 
     def __init__(self, options, conf="", sidecar=()):
-        self.lib = os.path.join(options.build, "clients", "c", "libqwp.so")
         super().__init__(options.build, sink=["--ndjson", "{dir}/rows"], tls=False, conf=conf,
                          sidecar=sidecar)
         self.producer_open()
 
     def producer_open(self, name="p"):
-        self.one = Producer(self.lib, self.rings, name)
+        self.one = self.python_producer(name)
         columns = [("id", "long", 0), ("sym", "symbol", 0), ("text", "varchar", 0)]
         self.tables = {name: self.one.table(name, columns) for name in ("bad", "good")}
         self.next = {"bad": 0, "good": 0}
 
     def write(self, count, tables=("bad", "good"), text="t"):
+        rows = []
         for _ in range(count):
             for name in tables:
                 i = self.next[name]
                 self.next[name] += 1
-                self.tables[name].row({"id": i, "sym": "s%d" % (i % 50), "text": text},
-                                      ("us", TIME_US + i))
+                rows.append((self.tables[name], {"id": i, "sym": "s%d" % (i % 50), "text": text},
+                             ("us", TIME_US + i)))
+        self.one.rows(rows)
 
     def settle(self):
         """The number of refused rows that waiting tells."""
@@ -50,10 +50,7 @@ class Case(Stack):
         return [row["row"]["id"] for row in self.sink.rows() if row["table"] == table]
 
     def rejected(self, *words, expected=0):
-        out = subprocess.run([os.path.join(self.bin, "qwp-sidecar"), "rejected", *words, "--rings",
-                              self.rings], capture_output=True, text=True)
-        assert out.returncode == expected, (words, out.returncode, out.stdout, out.stderr)
-        return out.stdout
+        return self.tool("rejected", *words, "--rings", self.rings, code=expected).stdout
 
     def aside(self):
         """Ids of the rows that are set aside, in their order."""
@@ -70,6 +67,7 @@ class Case(Stack):
                 slot = os.path.join(self.folder(), ".put-back-" + name)
                 os.mkdir(slot)
                 open(os.path.join(slot, "0000000000000000.sfa"), "w").close()
+                self.give_to_sidecar(slot)
 
     def put_back(self, expected=0):
         return self.rejected("put-back", "--conf", self.connect_string(), expected=expected)
@@ -96,8 +94,7 @@ def type_clash(options, sidecar=()):
         text = case.rejected("show", "--table", "bad")
         assert "no such type" in text and '"sym":"s7"' in text and "producers of the table: p" in text
         assert "SCHEMA_MISMATCH" in case.rejected("list")
-        text = subprocess.run([os.path.join(case.bin, "qwp-sidecar"), "status", "--rings", case.rings],
-                              check=True, capture_output=True, text=True).stdout
+        text = case.tool("status", "--rings", case.rings).stdout
         assert "bad is blocked, 100 rows set aside: SCHEMA_MISMATCH: no such type" in text, text
         # Not mended yet: nothing is lost by trying, and the sidecar's probes stay rare.
         case.put_back(expected=3)
@@ -291,7 +288,7 @@ def full(options):
         case.write(200, tables=("bad",), text=LONG_TEXT)
         wait_until(lambda: case.trouble().get("bad", {}).get("state") == "held", "it is held")
         held = case.status()["producers"][0]["rows_stored"]
-        other = Producer(case.lib, case.rings, "other")
+        other = case.python_producer("other")
         table = other.table("good", [("id", "long", 0)])
         for i in range(100):
             table.row({"id": i}, ("us", TIME_US + i))

@@ -2,7 +2,6 @@
 """Slots of files: one that a released client left is shown and delivered; ours likewise after kill -9."""
 import json
 import os
-import subprocess
 import tarfile
 
 from stack import Stack, arguments, finish, wait_until
@@ -11,10 +10,7 @@ DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
 
 
 def call(stack, *words, code=0):
-    done = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), *words], capture_output=True,
-                          text=True, timeout=120)
-    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-    return json.loads(done.stdout)
+    return json.loads(stack.tool(*words, code=code, timeout=120).stdout)
 
 
 def clients_slot(build):
@@ -23,6 +19,7 @@ def clients_slot(build):
         with tarfile.open(os.path.join(DATA, "slot-3000-rows.tar.gz")) as packed:
             packed.extractall(stack.directory)
         slot = os.path.join(stack.directory, "desk-ingest-0")
+        stack.give_to_sidecar(slot)
         shown = call(stack, "inspect", slot, "--json")
         assert (shown["frames"], shown["frames_waiting"], shown["rows"]) == (300, 300, 3000), shown
         assert shown["tables"] == {"trades": 3000} and shown["damage"] == [], shown
@@ -75,6 +72,7 @@ def orphans(build):
                 os.rename(os.path.join(sf, copy + ".tmp", "desk-ingest-0"), os.path.join(sf, copy))
                 os.rmdir(os.path.join(sf, copy + ".tmp"))
         os.unlink(os.path.join(sf, "broken", "sf-manifest.bin"))
+        stack.give_to_sidecar(sf)
         stack.start_sidecar()
         finish(stack.producer("--name", "p0", "--rows", 1000), "producer")
         wait_until(lambda: stack.log_text().count('msg="orphan drained"') == 3, "orphans drained")
@@ -131,10 +129,8 @@ def damaged(build):
 def no_slot(build):
     """What is no slot is an error that names it."""
     with Stack(build) as stack:
-        done = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "drain",
-                               stack.directory + "/none", "--conf", stack.connect_string()],
-                              capture_output=True, text=True, timeout=60)
-        assert done.returncode == 1 and "/none" in done.stderr, done
+        done = stack.tool("drain", stack.directory + "/none", "--conf", stack.connect_string(), code=1, timeout=60)
+        assert "/none" in done.stderr, done
 
 
 if __name__ == "__main__":

@@ -11,10 +11,7 @@ ROWS = 1000
 
 
 def status(stack, *words, expected=0):
-    out = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "status", "--rings", stack.rings,
-                          *words], capture_output=True, text=True)
-    assert out.returncode == expected, (out.returncode, out.stdout, out.stderr)
-    return out.stdout
+    return stack.tool("status", "--rings", stack.rings, *words, code=expected).stdout
 
 
 def watch(stack, lines, *words):

@@ -8,7 +8,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import termios
 
 from stack import WAIT_S, Stack, arguments
@@ -93,9 +92,8 @@ if __name__ == "__main__":
         assert terminal.end(number=signal.SIGINT) == 0
 
         # Piped: plain text, once.
-        out = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "status", "--rings", stack.rings],
-                             capture_output=True, text=True, timeout=WAIT_S)
-        assert out.returncode == 0 and "\x1b" not in out.stdout and out.stdout.startswith("instance default"), out
+        out = stack.tool("status", "--rings", stack.rings, timeout=WAIT_S)
+        assert "\x1b" not in out.stdout and out.stdout.startswith("instance default"), out
         # A sidecar that is gone is told, not hidden.
         stack.sidecar.kill()
         stack.sidecar.wait()

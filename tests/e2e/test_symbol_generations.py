@@ -7,7 +7,6 @@ QWP_GENERATIONS_ROWS=N: so many rows for each of the four producers; 300,000 wit
 more than a million symbols."""
 import json
 import os
-import subprocess
 
 from stack import Stack, arguments, finish, wait_until
 
@@ -42,9 +41,7 @@ def slots(stack):
 
 
 def inspect(stack, name):
-    out = subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "inspect",
-                          os.path.join(stack.directory, "sf", name), "--json"],
-                         capture_output=True, text=True)
+    out = stack.tool("inspect", os.path.join(stack.directory, "sf", name), "--json")
     return json.loads(out.stdout)
 
 
