@@ -135,7 +135,7 @@ struct qwp_control_header {
     _Atomic uint64_t server_errors;
     _Atomic uint64_t wakeups;
     _Atomic uint64_t stalls;      /* times the store was full */
-    _Atomic int64_t connected_us; /* wall time of the last change of `connection` */
+    _Atomic int64_t connected_us; /* wall time since when `connection` is up, or is not */
     char endpoint[QWP_CONTROL_TEXT_BYTES];
     char last_error[QWP_CONTROL_TEXT_BYTES];
 

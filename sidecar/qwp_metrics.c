@@ -193,7 +193,7 @@ static void print_state(const struct qwp_snapshot *snapshot, const struct qwp_me
     state_set(out, "connection_state", "State of the connection to the server.", connection,
               sizeof connection / sizeof connection[0], snapshot->connection);
     gauge(out, "connection_state_since_seconds", "seconds",
-          "When the connection came into its state, unix time; 0: it was never tried.",
+          "Since when the connection is up, or is not, unix time.",
           (double)snapshot->connected_us / 1e6);
     gauge(out, "credentials_refused", NULL, "1: the server refused the credentials.",
           snapshot->credentials_refused);

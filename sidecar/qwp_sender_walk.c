@@ -14,9 +14,14 @@ enum {
 void qwp_sender_show_state(struct qwp_sender *sender, enum qwp_connection_state state)
 {
     struct qwp_control_header *page = sender->options.page;
+    const uint32_t before = atomic_load_explicit(&page->connection, memory_order_relaxed);
     atomic_store_explicit(&page->connection, state, memory_order_relaxed);
-    atomic_store_explicit(&page->connected_us, qwp_clock_wall_ns() / QWP_NS_PER_US,
-                          memory_order_relaxed);
+    /* The attempts of an outage do not make it a young one. */
+    if ((before == QWP_CONNECTION_UP) != (state == QWP_CONNECTION_UP) ||
+        atomic_load_explicit(&page->connected_us, memory_order_relaxed) == 0) {
+        atomic_store_explicit(&page->connected_us, qwp_clock_wall_ns() / QWP_NS_PER_US,
+                              memory_order_relaxed);
+    }
 }
 
 void qwp_sender_show_error(struct qwp_sender *sender, const char *text)

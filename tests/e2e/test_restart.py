@@ -17,7 +17,12 @@ def server_comes_back(build):
         stack.sink.stop()
         away = stack.producer("--name", "p1", "--rows", 5000)
         wait_until(lambda: stack.status()["rows_stored"] == 6000, "rows are stored")
-        assert stack.status()["rows_acked"] == 1000
+        wait_until(lambda: stack.status()["connection"] != "up", "it is noticed")
+        shown = stack.status()
+        assert shown["rows_acked"] == 1000
+        # The outage is as old as it is, however often it is tried.
+        wait_until(lambda: stack.status()["connect_attempts"] > shown["connect_attempts"] + 2, "it is tried")
+        assert stack.status()["connection_since_us"] == shown["connection_since_us"], shown
         stack.start_sink("127.0.0.1:%d" % port)
         finish(away, "producer")
         assert stack.stop_sidecar() == 0
