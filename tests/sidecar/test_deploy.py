@@ -158,7 +158,7 @@ def check_unit(build, sidecar, directory):
         return
     path = os.path.join(directory, "qwp-sidecar.service")
     with open(path, "w") as file:
-        file.write(unit.replace("/usr/bin/qwp-sidecar", sidecar).replace("Documentation=man:qwp-sidecar(1)\n", ""))
+        file.write(unit.replace("/usr/bin/qwp-sidecar", sidecar))
     out = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, timeout=60)
     said = [line for line in out.stderr.splitlines() if "qwp-sidecar" in line]
     assert not said, said
@@ -196,8 +196,10 @@ def build_packages(build, directory):
     with open(os.path.join(control, "conffiles")) as file:
         for path in file.read().split():
             assert os.path.exists(root + path), path
+    named = re.search(r"^Documentation=(.*)$", read("qwp-sidecar.service"), re.M)[1].split()
     for path in ("usr/bin/qwp-sidecar", "usr/bin/qwp-feed", "usr/lib/systemd/system/qwp-sidecar.service",
-                 "usr/lib/tmpfiles.d/qwp-sidecar.conf", "usr/include/qwp.h"):
+                 "usr/lib/tmpfiles.d/qwp-sidecar.conf", "usr/include/qwp.h",
+                 *(uri.replace("file:///", "") for uri in named)):
         assert os.path.exists(os.path.join(root, path)), path
     for name in ("libqwp.so.*", "libqwp.a", "pkgconfig/qwp.pc"):
         assert glob.glob(root + "/usr/lib/**/" + name, recursive=True), name
