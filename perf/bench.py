@@ -260,6 +260,8 @@ class Results:
     """All runs of one program."""
 
     def __init__(self, program, options):
+        # An end from outside ends what was started, too.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         self.options = options
         self.bin_dir = os.path.join(os.path.abspath(options.build), "bin")
         self.data = {"program": program, "host": host(options.build),

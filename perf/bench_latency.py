@@ -118,7 +118,7 @@ def bench_ack(results, options):
 def shares_of(pid, seconds):
     cpu, switched = cpu_s(pid), switches(pid)
     time.sleep(seconds)
-    return {"cpu": (cpu_s(pid) - cpu) / seconds, "switches": (switches(pid) - switched) / seconds}
+    return {"core": (cpu_s(pid) - cpu) / seconds, "switches": (switches(pid) - switched) / seconds}
 
 
 def idle(bin_dir, tls, producers, seconds):
@@ -156,7 +156,7 @@ def bench_idle(results, options):
                               "a process that sleeps", {"producers": producers, "scheme": scheme}))
     results.measure("idle", "%d s with nothing to do, connected" % seconds,
                     cases[:2] if options.smoke else cases, min(options.repeats, 3),
-                    [Column("% of a core", "cpu", 100, "%.3f"),
+                    [Column("% of a core", "core", 100, "%.3f"),
                      Column("switches/s", "switches", form="%.2f")])
 
 
