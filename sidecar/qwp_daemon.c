@@ -15,6 +15,7 @@
 #include "core/qwp_log.h"
 #include "ipc/qwp_guard.h"
 #include "ipc/qwp_shared_text.h"
+#include "sidecar/qwp_damage.h"
 #include "sidecar/qwp_duty.h"
 #include "sidecar/qwp_identity.h"
 #include "sidecar/qwp_observe.h"
@@ -153,17 +154,6 @@ static enum qwp_result rejected_dir_find(struct daemon *d, const char *slot, str
     return QWP_OK;
 }
 
-static void damage_log(const struct qwp_generations *store, const struct qwp_generation *one)
-{
-    const struct qwp_seglog_recovery *recovered = qwp_seglog_recovered(one->log);
-    if (recovered->damage_count > 0) {
-        qwp_log(QWP_LOG_ERROR, "store was damaged; what could not be used is kept",
-                "store=\"%s/%s\" damage=\"%s\" files_set_aside=%u slot_set_aside=\"%s\"",
-                store->shown, one->name, recovered->damage, recovered->files_set_aside,
-                recovered->slot_set_aside);
-    }
-}
-
 /* <sf_dir>/<sender_id>, or in memory mode a slot beside the rings. */
 static enum qwp_result store_start(struct daemon *d, struct qwp_error *err)
 {
@@ -200,7 +190,9 @@ static enum qwp_result store_start(struct daemon *d, struct qwp_error *err)
         return result;
     }
     for (const struct qwp_generation *one = d->store.home; one != NULL; one = one->next) {
-        damage_log(&d->store, one);
+        char slot[PATH_BYTES + QWP_GENERATION_NAME_BYTES];
+        snprintf(slot, sizeof slot, "%s/%s", d->store.shown, one->name);
+        qwp_damage_log_recovered(slot, qwp_seglog_recovered(one->log));
     }
     char home[PATH_BYTES + QWP_GENERATION_NAME_BYTES];
     snprintf(home, sizeof home, "%s/%s", parent, d->store.home->name);

@@ -17,11 +17,15 @@ static void print_counts(const struct qwp_options *options, struct qwp_drainer_c
         fputs("{\"slot\":", stdout);
         qwp_json_text(stdout, options->slot_dir);
         printf(",\"frames_delivered\":%" PRIu64 ",\"frames_waiting\":%" PRIu64
-               ",\"rows_refused\":%" PRIu64 "}\n",
-               counts.delivered, counts.waiting, counts.rows_refused);
+               ",\"frames_damaged\":%" PRIu64 ",\"rows_refused\":%" PRIu64 "}\n",
+               counts.delivered, counts.waiting, counts.damaged, counts.rows_refused);
     } else {
         printf("%s: %" PRIu64 " frames delivered, %" PRIu64 " waiting\n", options->slot_dir,
                counts.delivered, counts.waiting);
+        if (counts.damaged > 0) {
+            printf("%" PRIu64 " frames are damaged or lie behind such: set aside as *.corrupt\n",
+                   counts.damaged);
+        }
         if (counts.rows_refused > 0) {
             printf("%" PRIu64 " rows were refused by the server: qwp-sidecar rejected show %s\n",
                    counts.rows_refused, options->slot_dir);
@@ -50,7 +54,8 @@ int qwp_drain_run(const struct qwp_options *options, const struct qwp_conf *conf
         qwp_deliver_signals_end();
         const struct qwp_drainer_counts counts = qwp_drainer_count(&drainer);
         print_counts(options, counts);
-        code = counts.waiting == 0 && counts.rows_refused == 0 ? 0 : EXIT_UNDELIVERED;
+        const bool all = counts.waiting == 0 && counts.damaged == 0 && counts.rows_refused == 0;
+        code = all ? 0 : EXIT_UNDELIVERED;
     } else {
         fprintf(stderr, "qwp-sidecar: %s\n", err.text);
     }

@@ -8,6 +8,7 @@
 
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
+#include "sidecar/qwp_damage.h"
 
 enum { DISCONNECT_GRACE_MS = 1000 };
 
@@ -61,6 +62,8 @@ enum qwp_result qwp_drainer_open(struct qwp_drainer *drainer, const char *slot_d
     enum qwp_result result = qwp_seglog_open(&drainer->log, &opening, err);
     if (result == QWP_OK) {
         drainer->acked_before = qwp_seglog_acked_count(drainer->log);
+        snprintf(drainer->slot_dir, sizeof drainer->slot_dir, "%s", slot_dir);
+        qwp_damage_log_recovered(slot_dir, qwp_seglog_recovered(drainer->log));
         result = sender_start(drainer, slot_dir, conf, err);
     }
     if (result != QWP_OK) {
@@ -102,6 +105,12 @@ bool qwp_drainer_do_work(struct qwp_drainer *drainer, int64_t now_ns, int64_t *n
     const bool worked = qwp_sender_do_work(drainer->sender, now_ns);
     qwp_seglog_maintain(drainer->log, now_ns, &more, &keeper_ns);
     *next_ns = keeper_ns < *next_ns ? keeper_ns : *next_ns;
+    struct qwp_seglog_damage damage;
+    if (qwp_seglog_take_damage(drainer->log, &damage)) {
+        qwp_damage_log_found(drainer->slot_dir, &damage);
+        drainer->frames_damaged = damage.is_settled ? damage.frames : 0;
+    }
+    (void)qwp_seglog_resume(drainer->log);
     return worked || more;
 }
 
@@ -114,8 +123,9 @@ struct qwp_drainer_counts qwp_drainer_count(const struct qwp_drainer *drainer)
 {
     const uint64_t acked = qwp_seglog_acked_count(drainer->log);
     return (struct qwp_drainer_counts){
-        .delivered = acked - drainer->acked_before,
+        .delivered = acked - drainer->acked_before - drainer->frames_damaged,
         .waiting = qwp_seglog_published_count(drainer->log) - acked,
+        .damaged = drainer->frames_damaged,
         .rows_refused = atomic_load_explicit(&drainer->page->rows_rejected, memory_order_relaxed),
     };
 }

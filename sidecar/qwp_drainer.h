@@ -18,6 +18,8 @@ struct qwp_drainer {
     struct qwp_control_header *page; /* the sender's figures */
     _Atomic size_t message_bytes_max;
     uint64_t acked_before;
+    uint64_t frames_damaged;             /* found since open */
+    char slot_dir[QWP_ERROR_TEXT_BYTES]; /* for the log */
 };
 
 /* `conf` and `loop` are kept. On failure nothing is left open. */
@@ -35,6 +37,7 @@ bool qwp_drainer_is_done(const struct qwp_drainer *drainer);
 struct qwp_drainer_counts {
     uint64_t delivered; /* frames, since open */
     uint64_t waiting;
+    uint64_t damaged;      /* and set aside */
     uint64_t rows_refused; /* by the server: in rejected/ of the slot; their frames are delivered */
 };
 struct qwp_drainer_counts qwp_drainer_count(const struct qwp_drainer *drainer);

@@ -1,13 +1,16 @@
 #include "sidecar/qwp_duty.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
 #include "core/qwp_clock.h"
 #include "core/qwp_log.h"
 #include "ipc/qwp_shared_text.h"
+#include "sidecar/qwp_damage.h"
 
 enum {
     REPORT_MS = 100,
@@ -149,6 +152,18 @@ static void alarm_show(struct qwp_duty *duty)
     duty->keeper_state = state;
 }
 
+/* What the check of frames has found. */
+static void damage_show(struct qwp_duty *duty)
+{
+    struct qwp_seglog_damage damage;
+    const char *name;
+    while (qwp_generations_take_damage(duty->store, &damage, &name)) {
+        char store[PATH_MAX + QWP_GENERATION_NAME_BYTES];
+        snprintf(store, sizeof store, "%s/%s", duty->store->shown, name);
+        qwp_damage_log_found(store, &damage);
+    }
+}
+
 static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 {
     const bool collected = qwp_housework_collect(duty->housework);
@@ -156,7 +171,7 @@ static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     const uint64_t published = qwp_generations_published(duty->store);
     const uint64_t acked = qwp_generations_acked(duty->store);
     if (published == duty->published_seen && acked == duty->acked_seen && !collected && !asked &&
-        now_ns < duty->keeper_ns) {
+        !qwp_generations_wants_check(duty->store) && now_ns < duty->keeper_ns) {
         *next_ns = sooner(*next_ns, duty->keeper_ns);
         return false;
     }
@@ -169,6 +184,7 @@ static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
         qwp_loop_wake(duty->peer);
     }
     alarm_show(duty);
+    damage_show(duty);
     duty->figures_changed = true;
     if (more) {
         duty->keeper_ns = 0;

@@ -35,7 +35,7 @@ struct qwp_housework {
     pthread_cond_t changed;
     bool is_started;
     bool is_ending; /* under lock */
-    /* A queue by running number: each log has one operation under way at most. */
+    /* A queue by running number: each log has two operations under way at most. */
     struct qwp_housework_job jobs[QWP_HOUSEWORK_MAX];
     uint32_t collected; /* keeper's: those below have been told to their logs */
     uint32_t submitted; /* writer: keeper, under lock */

@@ -224,7 +224,7 @@ static const struct {
                            "Usage: qwp-sidecar drain SLOT-DIR --conf STRING [OPTIONS]\n"
                            "Delivers what a store-and-forward slot holds, of any QuestDB client, "
                            "and ends. The exit code\nis 0 when everything was acknowledged, 3 "
-                           "when it ended before or rows were refused.\n",
+                           "when it ended before, frames were damaged, or rows refused.\n",
                            true, NULL},
     [QWP_COMMAND_REJECTED] =
         {rejected_table, sizeof rejected_table / sizeof rejected_table[0],

@@ -290,10 +290,31 @@ void qwp_generations_maintain(struct qwp_generations *g, int64_t now_ns, bool *m
     if (g->spare != NULL) {
         log_maintain(g->spare->log, now_ns, more, next_ns);
     }
+    if (qwp_seglog_resume(g->reader->log)) {
+        qwp_generations_acked_show(g);
+        *more = true;
+    }
     *began = spare_begin(g);
     *more |= *began;
     *more |= old_remove(g, now_ns);
     *more |= spare_keep(g, now_ns, next_ns);
+}
+
+bool qwp_generations_wants_check(const struct qwp_generations *g)
+{
+    return qwp_seglog_wants_check(g->reader->log);
+}
+
+bool qwp_generations_take_damage(struct qwp_generations *g, struct qwp_seglog_damage *damage,
+                                 const char **name)
+{
+    for (const struct qwp_generation *one = g->home; one != NULL; one = qwp_generation_next(one)) {
+        if (one->log != NULL && qwp_seglog_take_damage(one->log, damage)) {
+            *name = one->name;
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The log that is worst off. */

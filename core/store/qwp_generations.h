@@ -144,6 +144,9 @@ bool qwp_generations_has_news(const struct qwp_generations *generations);
  * writer may move on now. */
 void qwp_generations_maintain(struct qwp_generations *generations, int64_t now_ns, bool *more,
                               int64_t *next_ns, bool *began);
+bool qwp_generations_wants_check(const struct qwp_generations *generations);
+bool qwp_generations_take_damage(struct qwp_generations *generations,
+                                 struct qwp_seglog_damage *damage, const char **name);
 enum qwp_keeper_state qwp_generations_keeper_state(const struct qwp_generations *generations);
 const struct qwp_error *qwp_generations_keeper_error(const struct qwp_generations *generations);
 QWP_MUST_USE enum qwp_result qwp_generations_flush(struct qwp_generations *generations,

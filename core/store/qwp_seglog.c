@@ -336,6 +336,26 @@ static void cursor_step(struct qwp_seglog_cursor *cursor, struct qwp_frame *fram
     cursor->fsn++;
 }
 
+/* Frames below may be read. */
+static uint64_t checked_count(const struct qwp_seglog *log)
+{
+    /* sync[seglog.checked] acquire: pairs with the release in qwp_seglog_check.c. */
+    return log->r.resumed ? UINT64_MAX
+                          : atomic_load_explicit(&log->checked_count, memory_order_acquire);
+}
+
+/* For those who keep the check ahead of the reader. */
+static void read_note(struct qwp_seglog *log, const struct qwp_frame *frame)
+{
+    if (frame->fsn >= log->r.read_fsn) {
+        log->r.read_fsn = frame->fsn + 1;
+        atomic_store_explicit(&log->read_bytes,
+                              atomic_load_explicit(&log->read_bytes, memory_order_relaxed) +
+                                  frame->len,
+                              memory_order_relaxed);
+    }
+}
+
 enum qwp_result qwp_seglog_next(struct qwp_seglog *log, struct qwp_seglog_cursor *cursor,
                                 struct qwp_frame *frame)
 {
@@ -350,6 +370,14 @@ enum qwp_result qwp_seglog_next(struct qwp_seglog *log, struct qwp_seglog_cursor
     if (cursor->fsn == published) {
         return QWP_AGAIN;
     }
+    const uint64_t checked = checked_count(log);
+    if (cursor->fsn >= checked) {
+        if (qwp_seglog_resume(log)) {
+            return qwp_seglog_next(log, cursor, frame);
+        }
+        atomic_store_explicit(&log->starved, true, memory_order_relaxed);
+        return QWP_AGAIN;
+    }
     if (cursor->segment == NULL) {
         struct qwp_frame skipped;
         const uint64_t fsn = cursor->fsn;
@@ -359,6 +387,9 @@ enum qwp_result qwp_seglog_next(struct qwp_seglog *log, struct qwp_seglog_cursor
         }
     }
     cursor_step(cursor, frame);
+    if (checked != UINT64_MAX) {
+        read_note(log, frame);
+    }
     return QWP_OK;
 }
 
@@ -373,12 +404,18 @@ void qwp_seglog_ack(struct qwp_seglog *log, uint64_t fsn)
     if (fsn < acked->fsn) {
         return;
     }
-    QWP_ASSERT(fsn < qwp_seglog_published_count(log));
+    QWP_ASSERT(fsn < qwp_seglog_published_count(log) && fsn < checked_count(log));
     while (acked->fsn <= fsn) {
         struct qwp_frame frame;
         cursor_step(acked, &frame);
         log->r.acked_bytes += frame.len;
     }
+    qwp_seglog_acked_show(log);
+}
+
+void qwp_seglog_acked_show(struct qwp_seglog *log)
+{
+    struct qwp_seglog_cursor *acked = &log->r.acked;
     struct qwp_segment *head =
         qwp_seglog_find((struct qwp_segment *)(uintptr_t)acked->segment, acked->fsn);
     if (head != acked->segment) {
@@ -410,7 +447,8 @@ void qwp_seglog_stats(const struct qwp_seglog *log, struct qwp_seglog_stats *out
 {
     const uint64_t acked_bytes = atomic_load_explicit(&log->acked_bytes, memory_order_relaxed);
     const uint64_t published_bytes =
-        atomic_load_explicit(&log->published_bytes, memory_order_relaxed);
+        atomic_load_explicit(&log->published_bytes, memory_order_relaxed) -
+        atomic_load_explicit(&log->presumed_excess, memory_order_relaxed);
     const uint64_t disposed = atomic_load_explicit(&log->disposed, memory_order_relaxed);
     const uint64_t rotations = atomic_load_explicit(&log->rotations, memory_order_relaxed);
     const uint64_t synced = atomic_load_explicit(&log->synced_fsn_count, memory_order_relaxed);

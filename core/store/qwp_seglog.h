@@ -7,10 +7,16 @@
  *           sync[seglog.acked]      reader -> keeper: frames below acked_count are settled
  *           sync[seglog.head]       reader -> keeper: no cursor goes back before this segment
  *           sync[seglog.next]       writer -> reader, keeper: a sealed segment and its successor
+ *           sync[seglog.checked]    keeper -> reader: frames below checked_count are intact
+ *           sync[seglog.resumable]  keeper -> reader: damaged ones have been set aside
  *           sync[seglog.spare]      keeper -> writer: a segment ready for use
  *           sync[seglog.manifest]   writer, keeper: see qwp_dual.h, two writers and why
  * Progress: reserve and publish make no system call while a spare is ready; next() never does.
- * Trust:    files are judged at open, by plain reads; afterwards the slot lock keeps others away.
+ * Trust:    files are judged by plain reads, afterwards the slot lock keeps others away: at open
+ * what must be, so that it does not take longer the more frames wait, and all others by the keeper
+ * before the reader gets them. Damage that is found then costs what damage costs at open: frames
+ * before it are given out; those behind it that were there at open are set aside when all before
+ * are acknowledged; the log goes on behind them. See qwp_seglog_recover.h and qwp_seglog_check.c.
  * Crash:    a published frame survives every process (and the host as far as the durability level
  *           says); what was reserved and not published is nothing. While a reservation is open its
  *           length field holds -1, so that every client sees a torn tail and zeroes it; when none
@@ -148,13 +154,18 @@ struct qwp_frame {
     const unsigned char *payload; /* borrowed until acknowledged */
     size_t len;
 };
-/* QWP_AGAIN: nothing published beyond the cursor. */
+/* QWP_AGAIN: nothing published beyond the cursor, or nothing that has been checked: the keeper has
+ * to run then, see wants_check(). */
 QWP_MUST_USE enum qwp_result
 qwp_seglog_next(struct qwp_seglog *log, struct qwp_seglog_cursor *cursor, struct qwp_frame *frame);
 /* Puts the cursor at the first frame that is not acknowledged. */
 void qwp_seglog_rewind(struct qwp_seglog *log, struct qwp_seglog_cursor *cursor);
-/* Every frame up to and including fsn is settled. Never goes back; beyond published is our bug. */
+/* Every frame up to and including fsn is settled. Never goes back; beyond what next() has given is
+ * our bug. */
 void qwp_seglog_ack(struct qwp_seglog *log, uint64_t fsn);
+/* Goes on behind damaged frames when these have been set aside; acked_count has moved then. next()
+ * does it too. */
+bool qwp_seglog_resume(struct qwp_seglog *log);
 
 /* Any thread. Counts, not FSNs: frames published and acknowledged over the slot's life, so the
  * first unacknowledged frame has FSN acked_count. */
@@ -188,6 +199,18 @@ enum qwp_keeper_state {
 enum qwp_keeper_state qwp_seglog_keeper_state(const struct qwp_seglog *log);
 /* Keeper. What failed the last time, in a step or in a sync; "" before the first. */
 const struct qwp_error *qwp_seglog_keeper_error(const struct qwp_seglog *log);
+/* Keeper. The reader waits for frames to be checked, and nobody is at it: maintain() is due. */
+bool qwp_seglog_wants_check(const struct qwp_seglog *log);
+/* Damage that was found since open. */
+struct qwp_seglog_damage {
+    char text[QWP_ERROR_TEXT_BYTES]; /* one line for the log of the program */
+    uint64_t frames;                 /* that are not delivered */
+    bool
+        is_settled; /* they have been set aside; else they will be, once those before are settled */
+    uint32_t files_set_aside;
+};
+/* Keeper. True: there is news of it, at most twice. */
+bool qwp_seglog_take_damage(struct qwp_seglog *log, struct qwp_seglog_damage *damage);
 /* Keeper. The writer will append no more: spares go, and no new ones are made. */
 void qwp_seglog_retire(struct qwp_seglog *log);
 /* Keeper and reader, with the writer gone. Frees the dictionary's memory, qwp_seglog_dict() is NULL

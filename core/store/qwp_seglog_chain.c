@@ -2,7 +2,9 @@
  *
  * What is intact before the first damage is kept. What lies behind it cannot be delivered (frame
  * numbers would be missing) and is set aside. Damage that concerns acknowledged frames only costs
- * nothing. */
+ * nothing.
+ *
+ * It is decided again after each reading of a segment in full, until all that must be have been. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -76,9 +78,9 @@ static enum qwp_result boundaries_guess(struct qwp_recovery *r, struct qwp_error
                 r, err, r->manifest_state == QWP_DUAL_DAMAGED ? "is damaged" : "is missing",
                 found->name);
         }
-        if (found->scan.frame_count > 0 || found->scan.base == 0) {
-            r->head = any ? r->head : found->scan.base;
-            r->active = found->scan.base;
+        if (found->scan.frame_count > 0 || found->scan.unchecked || found->scan.base == 0) {
+            r->manifest_head = any ? r->manifest_head : found->scan.base;
+            r->manifest_active = found->scan.base;
             any = true;
         }
     }
@@ -96,8 +98,8 @@ static enum qwp_result boundaries_take(struct qwp_recovery *r, struct qwp_error 
         return manifest_refuse(r, err, "contradicts itself",
                                r->count > 0 ? r->found[0].name : "(none)");
     }
-    r->head = (uint64_t)manifest->first;
-    r->active = (uint64_t)manifest->second;
+    r->manifest_head = (uint64_t)manifest->first;
+    r->manifest_active = (uint64_t)manifest->second;
     return QWP_OK;
 }
 
@@ -139,6 +141,7 @@ static void aside(struct qwp_recovery *r, struct qwp_found *found, const char *w
 static bool fate_clear(struct qwp_recovery *r, struct qwp_found *found)
 {
     const struct qwp_scan *scan = &found->scan;
+    found->fate = QWP_FATE_CHAIN;
     if (scan->bytes == 0) {
         found->fate = QWP_FATE_REMOVE; /* emptied because it could not be removed */
         return true;
@@ -243,19 +246,16 @@ static void tails_judge(struct qwp_recovery *r)
     }
 }
 
-enum qwp_result qwp_recovery_chain(struct qwp_recovery *r, struct qwp_error *err)
+/* From what is known of the segments so far. */
+static void chain_decide(struct qwp_recovery *r)
 {
-    r->chain = calloc(r->count + 1, sizeof *r->chain);
-    if (r->chain == NULL) {
-        return qwp_fail(err, QWP_NOMEM, 0, "no memory to recover %s", r->log->dir);
-    }
-    if (r->count > 0) {
-        qsort(r->found, r->count, sizeof *r->found, found_order);
-    }
-    const enum qwp_result result = boundaries_take(r, err);
-    if (result != QWP_OK) {
-        return result;
-    }
+    struct qwp_seglog_recovery *recovery = &r->log->recovery;
+    recovery->damage[0] = '\0';
+    recovery->damage_count = recovery->sealed_residue = 0;
+    recovery->watermark_refused = false;
+    r->head = r->manifest_head;
+    r->active = r->manifest_active;
+    r->chain_count = 0;
     acked_take(r);
     r->next_fsn = r->head;
     bool broken = false;
@@ -278,10 +278,161 @@ enum qwp_result qwp_recovery_chain(struct qwp_recovery *r, struct qwp_error *err
     }
     if (r->acked > r->next_fsn) {
         r->acked = r->next_fsn;
-        r->log->recovery.watermark_refused = true;
+        recovery->watermark_refused = true;
     }
     if (r->acked < r->head) {
         r->acked = r->head;
     }
+}
+
+/* ---- what must be read in full ---- */
+
+/* Those of one base, and those whose base no log would have. */
+static enum qwp_result doubtful_check(struct qwp_recovery *r, struct qwp_error *err)
+{
+    enum qwp_result result = QWP_OK;
+    for (size_t i = 0; i < r->count && result == QWP_OK; i++) {
+        const uint64_t base = r->found[i].scan.base;
+        const bool before = i > 0 && r->found[i - 1].scan.base == base;
+        const bool behind = i + 1 < r->count && r->found[i + 1].scan.base == base;
+        if (r->found[i].scan.unchecked && (before || behind || base > FSN_MAX)) {
+            result = qwp_recovery_check(r, &r->found[i], err);
+        }
+    }
+    return result;
+}
+
+/* Nearest base behind `base`: of the segment found there, or of one that the manifest names. */
+static uint64_t boundary_behind(const struct qwp_recovery *r, uint64_t base, uint64_t next_base)
+{
+    if (r->manifest_active > base && next_base > r->manifest_active) {
+        next_base = r->manifest_active;
+    }
+    return r->manifest_head > base && next_base > r->manifest_head ? r->manifest_head : next_base;
+}
+
+/* How many frames an unchecked segment has if its successor begins where it ends. One without a
+ * successor is read. */
+static enum qwp_result counts_presume(struct qwp_recovery *r, struct qwp_error *err)
+{
+    uint64_t next_base = 0; /* none */
+    for (size_t i = r->count; i-- > 0;) {
+        struct qwp_found *found = &r->found[i];
+        if (found->scan.header_bad || found->scan.base > FSN_MAX) {
+            continue;
+        }
+        if (found->scan.unchecked && next_base == 0) {
+            const enum qwp_result result = qwp_recovery_check(r, found, err);
+            if (result != QWP_OK) {
+                return result;
+            }
+        } else if (found->scan.unchecked) {
+            found->scan.frame_count =
+                boundary_behind(r, found->scan.base, next_base) - found->scan.base;
+        }
+        const bool unreadable = found->scan.torn && !found->scan.open;
+        if (found->scan.frame_count > 0 || unreadable || found->scan.base == r->manifest_active) {
+            next_base = found->scan.base;
+        }
+    }
     return QWP_OK;
+}
+
+/* What the frames at the end of the chain have told so far. */
+struct tail {
+    bool has_frames; /* the witness of the last one */
+    bool ends_group;
+    bool knows_symbols; /* how many are in use is known */
+    uint64_t symbols;
+    uint64_t first_symbol; /* of those that the frames bring */
+};
+
+static void tail_take(struct tail *tail, const struct qwp_recovery *r,
+                      const struct qwp_found *found)
+{
+    tail->has_frames |= found->scan.frame_count > 0;
+    tail->ends_group |= found->ends_group || found->scan.base < r->acked;
+    if (found->has_delta) {
+        tail->symbols = tail->knows_symbols ? tail->symbols : found->delta_end;
+        tail->first_symbol = found->delta_first;
+        tail->knows_symbols = true;
+    }
+    if (found->needs_no_symbols && !tail->knows_symbols) {
+        tail->knows_symbols = true;
+    }
+}
+
+static bool tail_is_enough(const struct tail *tail, const struct qwp_recovery *r,
+                           const struct qwp_found *next)
+{
+    const uint32_t in_file = qwp_dict_count(r->log->dict);
+    if (tail->has_frames && qwp_found_end(next) <= r->acked) {
+        return true; /* nobody asks more of what is acknowledged */
+    }
+    return tail->has_frames && tail->ends_group && tail->knows_symbols &&
+           (tail->symbols <= in_file || tail->first_symbol <= in_file);
+}
+
+/* Reads up to *budget unchecked segments at the end of the chain, from the back. */
+static enum qwp_result tail_check(struct qwp_recovery *r, size_t budget, bool *read,
+                                  struct qwp_error *err)
+{
+    struct tail tail = {0};
+    enum qwp_result result = QWP_OK;
+    for (size_t i = r->chain_count; i-- > 0 && result == QWP_OK;) {
+        struct qwp_found *found = &r->found[r->chain[i]];
+        if (i + 1 < r->chain_count && tail_is_enough(&tail, r, found)) {
+            break;
+        }
+        if (found->scan.unchecked && budget-- == 0) {
+            break;
+        }
+        if (found->scan.unchecked) {
+            *read = true;
+            result = qwp_recovery_check(r, found, err);
+        }
+        tail_take(&tail, r, found);
+    }
+    return result;
+}
+
+/* The one that holds the first frame that waits. */
+static enum qwp_result first_check(struct qwp_recovery *r, bool *read, struct qwp_error *err)
+{
+    for (size_t i = 0; i < r->chain_count; i++) {
+        struct qwp_found *found = &r->found[r->chain[i]];
+        if (found->scan.base <= r->acked && r->acked < qwp_found_end(found)) {
+            *read |= found->scan.unchecked;
+            return found->scan.unchecked ? qwp_recovery_check(r, found, err) : QWP_OK;
+        }
+    }
+    return QWP_OK;
+}
+
+enum qwp_result qwp_recovery_chain(struct qwp_recovery *r, struct qwp_error *err)
+{
+    r->chain = calloc(r->count + 1, sizeof *r->chain);
+    if (r->chain == NULL) {
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory to recover %s", r->log->dir);
+    }
+    enum qwp_result result = QWP_OK;
+    bool read = true;
+    for (size_t budget = 1; read && result == QWP_OK; budget *= 2) {
+        read = false;
+        if (r->count > 0) {
+            qsort(r->found, r->count, sizeof *r->found, found_order);
+        }
+        result = doubtful_check(r, err);
+        if (result == QWP_OK && r->count > 0) {
+            qsort(r->found, r->count, sizeof *r->found, found_order);
+        }
+        result = result == QWP_OK ? boundaries_take(r, err) : result;
+        result = result == QWP_OK ? counts_presume(r, err) : result;
+        if (result == QWP_OK) {
+            chain_decide(r);
+            result = first_check(r, &read, err);
+        }
+        result = result == QWP_OK ? tail_check(r, budget, &read, err) : result;
+    }
+    return result;
 }

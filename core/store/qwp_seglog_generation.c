@@ -29,7 +29,9 @@ enum qwp_result qwp_seglog_hollow(struct qwp_seglog *log, int *lock_fd, struct q
     while (log->k.oldest != NULL) {
         struct qwp_segment *segment = log->k.oldest;
         log->k.oldest = segment->next;
-        sys->unlinkat(log->place.dir_fd, segment->name, 0);
+        if (!segment->aside) {
+            sys->unlinkat(log->place.dir_fd, segment->name, 0);
+        }
         qwp_segment_free(segment, sys);
         QWP_CRASH_POINT("generations.hollowing");
     }
@@ -66,6 +68,7 @@ void qwp_seglog_begin_at(struct qwp_seglog *log, uint64_t fsn)
 
 void qwp_seglog_dict_release(struct qwp_seglog *log)
 {
+    QWP_ASSERT(!log->k.check.is_out); /* it reads in it, for a reader that has left by now */
     qwp_dict_destroy(log->dict);
     log->dict = NULL;
 }

@@ -18,6 +18,7 @@
 #include "core/store/qwp_make.h"
 #include "core/store/qwp_manifest.h"
 #include "core/store/qwp_seglog.h"
+#include "core/store/qwp_segment.h"
 
 enum {
     QWP_SEGLOG_SHARE_BYTES = 128, /* two cache lines: the prefetcher pulls them in pairs */
@@ -42,6 +43,35 @@ struct qwp_seglog_writer {
 struct qwp_seglog_reader {
     struct qwp_seglog_cursor acked; /* at the first frame that is not acknowledged */
     uint64_t acked_bytes;
+    uint64_t read_fsn; /* behind the last frame that next() has given, while some are unchecked */
+    bool resumed;      /* it has gone on behind damaged frames */
+};
+
+/* ---- frames that are checked while the log is in use; see qwp_seglog_check.c ---- */
+
+struct qwp_seglog_check {
+    /* const after open: where what was in the log at open ends */
+    struct qwp_segment *old_segment; /* the active one then */
+    uint64_t old_off, old_fsn;
+    uint64_t old_bytes; /* published by then */
+    /* keeper's; the operation's while it is out */
+    struct qwp_segment *segment; /* being checked; NULL: all are */
+    uint64_t end_fsn;            /* of it, as its successor says */
+    struct qwp_scan scan;        /* of it, so far */
+    uint64_t whole_fsn;          /* frames below are intact, and their groups too */
+    const char *flaw;            /* of the frame that ended the scan; NULL: CRC or length */
+    bool ended;
+    /* keeper's */
+    bool is_begun, is_out;
+    struct qwp_slow_op op;
+    uint64_t bytes; /* payload of segments that have been checked */
+    uint32_t tries; /* reads that failed since one worked */
+    int64_t retry_ns;
+    bool is_damaged;              /* no frame from checked_count up to old_fsn can be sent */
+    struct qwp_segment *aside_at; /* what is set aside next */
+    bool is_copied;               /* the old part of old_segment */
+    struct qwp_seglog_damage damage;
+    bool has_news;
 };
 
 enum qwp_seglog_job {
@@ -52,13 +82,17 @@ enum qwp_seglog_job {
     QWP_JOB_NOTE_ACTIVE, /* sync new segments, their directory, then the manifest */
     QWP_JOB_WINDOW,      /* make the pages writable that are written next */
     QWP_JOB_SYNC,        /* dictionary, frames, manifest, watermark */
+    QWP_JOB_SYNC_OLD,    /* one that was sealed before the log was opened */
+    QWP_JOB_ASIDE,       /* damaged frames and what lies behind them; see qwp_seglog_check.h */
+    QWP_JOB_CHECK,       /* not a job: what has failed, in failed_job */
 };
 
 struct qwp_seglog_keeper {
     struct qwp_segment *oldest;
     struct qwp_segment *trimmed_to; /* segments before it may go */
     struct qwp_segment *noted_to;   /* headers up to it are on disk */
-    struct qwp_segment *synced_to;  /* frames of those before it are on disk */
+    struct qwp_segment *synced_to;  /* frames of those before it are on disk, but for... */
+    struct qwp_segment *unsynced;   /* from here to those that were sealed at open; NULL: none */
     enum qwp_seglog_job job;
     uint32_t job_step;
     bool job_clean; /* no sync of it has failed */
@@ -84,6 +118,8 @@ struct qwp_seglog_keeper {
     uint64_t synced_count;
     struct qwp_dual watermark;
     uint64_t watermark_count; /* acked_count that it stands for */
+    bool opening;             /* only what open() waits for */
+    struct qwp_seglog_check check;
 };
 
 struct qwp_seglog {
@@ -123,8 +159,22 @@ struct qwp_seglog {
     /* writer: sender. readers: any. relaxed. */
     _Atomic uint64_t acked_bytes;
 
+    /* writer: sender. reader: keeper. relaxed: payload given out while some frames are unchecked.
+     */
+    _Atomic uint64_t read_bytes;
+    /* writers: sender sets it when it waits for a check, keeper takes it back when one is begun.
+     * relaxed: a hint, and whoever sets it has the keeper run. */
+    _Atomic bool starved;
+
     /* writer: keeper. Private. */
     alignas(QWP_SEGLOG_SHARE_BYTES) struct qwp_seglog_keeper k;
+    /* writer: keeper. reader: sender. sync[seglog.checked]: frames below it are intact. */
+    _Atomic uint64_t checked_count;
+    /* writer: keeper. reader: sender. sync[seglog.resumable]: what is damaged has been set aside.
+     */
+    _Atomic bool resumable;
+    /* writer: keeper. readers: any. relaxed: published bytes that turned out not to be there. */
+    _Atomic uint64_t presumed_excess;
     /* writer: keeper. readers: any. relaxed. */
     _Atomic uint64_t recycled;
     _Atomic uint64_t disposed; /* sealed segments that left the chain */
@@ -158,6 +208,15 @@ void qwp_seglog_uncharge(struct qwp_seglog *log, uint64_t bytes);
 enum qwp_result qwp_seglog_make_now(struct qwp_seglog *log, uint64_t bytes, uint8_t flags,
                                     struct qwp_segment **out, struct qwp_error *err);
 
+/* Zeroes what is not zero from `from` on, touching no page that is clean. Bytes of those pages. */
+uint64_t qwp_segment_tail_zero(struct qwp_segment *segment, uint64_t from);
+/* Renames the file `name` to "<name>.corrupt", or with a number before that when it is taken; or
+ * copies the first `bytes` of the segment there. QWP_IO: as it was. */
+enum qwp_result qwp_segment_rename_aside(struct qwp_seglog *log, const char *name,
+                                         struct qwp_error *err);
+enum qwp_result qwp_segment_copy_aside(struct qwp_seglog *log, const struct qwp_segment *segment,
+                                       uint64_t bytes, struct qwp_error *err);
+
 /* Keeper. An operation that was handed to options.slow is not done yet. */
 bool qwp_seglog_op_under_way(const struct qwp_seglog *log);
 
@@ -173,6 +232,28 @@ static inline struct qwp_segment *qwp_seglog_find(struct qwp_segment *segment, u
         segment = next;
     }
 }
+
+/* Of a segment that is not read yet: what it holds if it is full up to its last byte. */
+static inline uint64_t qwp_seglog_presumed_bytes(const struct qwp_segment *segment)
+{
+    const struct qwp_segment *next = atomic_load_explicit(&segment->next, memory_order_relaxed);
+    const uint64_t overhead =
+        QWP_SEGMENT_HEADER_BYTES + QWP_FRAME_HEADER_BYTES * (next->base - segment->base);
+    return segment->bytes > overhead ? segment->bytes - overhead : 0;
+}
+
+/* Reader. Its place, which has changed, for the others. */
+void qwp_seglog_acked_show(struct qwp_seglog *log);
+/* At the end of open: `last` is the active segment. */
+void qwp_seglog_check_begin(struct qwp_seglog *log, struct qwp_segment *last);
+/* Keeper. Looks after the check; true: it has come on. */
+bool qwp_seglog_check_step(struct qwp_seglog *log, int64_t now_ns, int64_t *next_ns);
+/* Keeper. Everything before the damage is acknowledged, and what follows has not been set aside. */
+bool qwp_seglog_aside_due(const struct qwp_seglog *log);
+/* Keeper. The job's next step. QWP_AGAIN: one more follows, with *is_out after *op. QWP_IO: it did
+ * not work, and is begun again later. */
+enum qwp_result qwp_seglog_aside_step(struct qwp_seglog *log, struct qwp_slow_op *op, bool *is_out,
+                                      struct qwp_error *err);
 
 /* No role runs any more. Spares, ready and half made, go. */
 void qwp_seglog_spares_remove(struct qwp_seglog *log);

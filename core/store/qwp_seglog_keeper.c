@@ -1,5 +1,6 @@
 /* The keeper's half of the segment log: one bounded step a call, one slow operation at a time. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,6 +104,9 @@ static void synced_claim(struct qwp_seglog *log)
 {
     struct qwp_seglog_keeper *k = &log->k;
     uint64_t claim = k->round_count;
+    if (k->unsynced != NULL && k->unsynced->base < claim) {
+        claim = k->unsynced->base;
+    }
     for (struct qwp_segment *segment = k->oldest; segment != NULL; segment = next_of(segment)) {
         if (segment->suspect && segment->base < claim) {
             claim = segment->base;
@@ -133,6 +137,14 @@ static void segment_suspect(struct qwp_seglog *log, struct qwp_segment *segment)
     }
 }
 
+/* One less of those that were sealed at open. */
+static void unsynced_step(struct qwp_seglog *log)
+{
+    struct qwp_segment *next = next_of(log->k.unsynced);
+    log->k.unsynced = next == log->k.check.old_segment ? NULL : next;
+    synced_claim(log);
+}
+
 /* The oldest segment leaves the chain; it is acknowledged and the manifest knows. */
 static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
 {
@@ -146,6 +158,9 @@ static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
     }
     if (k->synced_to == segment) {
         k->synced_to = k->oldest; /* nothing of it needs to be on disk any more */
+    }
+    if (k->unsynced == segment) {
+        unsynced_step(log);
     }
     count_up(&log->disposed);
     if (segment->suspect) {
@@ -292,7 +307,9 @@ static void trim_step(struct qwp_seglog *log, int64_t now_ns)
 static void drop_step(struct qwp_seglog *log, int64_t now_ns)
 {
     struct qwp_seglog_keeper *k = &log->k;
-    if (k->job_step == 0) {
+    if (k->oldest->aside) {
+        k->op.error = 0; /* its file has another name */
+    } else if (k->job_step == 0) {
         op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_UNLINK,
                                            .fd = log->place.dir_fd,
                                            .name = k->oldest->name});
@@ -525,6 +542,63 @@ static void sync_step(struct qwp_seglog *log)
     op_start(log, op);
 }
 
+/* Who wrote it may not have come to sync it. By name: descriptors are few. */
+static int old_sync(const struct qwp_sys *sys, void *owner)
+{
+    const struct qwp_seglog *log = owner;
+    const int fd = qwp_sys_open(sys, log->place.dir_fd, log->k.unsynced->name,
+                                O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+    const int rc = fd < 0 ? -1 : qwp_sys_sync(sys, fd);
+    const int error = errno;
+    if (fd >= 0) {
+        sys->close(fd);
+    }
+    errno = error;
+    return rc;
+}
+
+static void old_judge(struct qwp_seglog *log, int error)
+{
+    struct qwp_segment *segment = log->k.unsynced;
+    if (error != 0) {
+        sync_failed(log, QWP_JOB_SYNC_OLD, error, segment->name);
+        segment_suspect(log, segment);
+    }
+    unsynced_step(log);
+}
+
+/* With PERIODIC, after open: those that were sealed then, one at a time. */
+static void old_step(struct qwp_seglog *log)
+{
+    struct qwp_seglog_keeper *k = &log->k;
+    if (k->job_step == 0 && !k->unsynced->aside) {
+        op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_CALL, .call = old_sync, .at = log});
+        k->job_step = 1;
+        return;
+    }
+    old_judge(log, k->job_step == 0 ? 0 : k->op.error);
+    job_end(log);
+}
+
+static void aside_step(struct qwp_seglog *log, int64_t now_ns)
+{
+    struct qwp_slow_op op;
+    bool is_out;
+    switch (qwp_seglog_aside_step(log, &op, &is_out, &log->k.error)) {
+    case QWP_OK:
+        job_end(log);
+        break;
+    case QWP_AGAIN:
+        if (is_out) {
+            op_start(log, op);
+        }
+        break;
+    default:
+        job_failed(log, QWP_JOB_ASIDE, now_ns);
+        break;
+    }
+}
+
 /* --- the duty cycle --- */
 
 static bool trim_due(const struct qwp_seglog *log)
@@ -562,8 +636,13 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
     if (k->leftover.name[0] != '\0' && !leftover_remove(log, now_ns)) {
         return false;
     }
+    if (qwp_seglog_aside_due(log)) { /* the reader waits for it */
+        job_begin(log, QWP_JOB_ASIDE);
+        return true;
+    }
     const uint32_t spares = spare_count(log);
     const bool some_go = k->oldest != k->trimmed_to;
+    const bool goes_again = some_go && !k->oldest->aside && k->oldest->bytes == log->segment_bytes;
     const bool some_go_soon = trim_due(log) && !log->place.durable; /* no sync to wait for */
     if (spares == 0 && k->spares_wanted > 0 && !some_go && !some_go_soon &&
         make_begin(log, now_ns)) {
@@ -572,7 +651,7 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
     if (log->place.durable && window_begin(log)) {
         return true;
     }
-    if (spares == 0 && k->spares_wanted > 0 && some_go && k->oldest->bytes == log->segment_bytes) {
+    if (spares == 0 && k->spares_wanted > 0 && goes_again) {
         return recycle_begin(log, now_ns);
     }
     if (log->place.durable && (k->note_again || next_of(k->noted_to) != NULL)) {
@@ -584,7 +663,7 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
     }
     if (some_go) {
         /* One more than wanted, or each would be made anew just before one comes back. */
-        if (k->oldest->bytes == log->segment_bytes && spares <= k->spares_wanted && !k->retired) {
+        if (goes_again && spares <= k->spares_wanted && !k->retired) {
             return recycle_begin(log, now_ns);
         }
         job_begin(log, QWP_JOB_DROP);
@@ -597,8 +676,15 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
     if (now_ns < k->retry_ns) { /* making one has failed just now */
         return false;
     }
-    return (spares < k->spares_wanted && make_begin(log, now_ns)) ||
-           sync_begin(log, published, now_ns);
+    if ((spares < k->spares_wanted && make_begin(log, now_ns)) ||
+        sync_begin(log, published, now_ns)) {
+        return true;
+    }
+    if (k->unsynced == NULL || k->opening || now_ns < k->retry_ns) {
+        return false;
+    }
+    job_begin(log, QWP_JOB_SYNC_OLD);
+    return true;
 }
 
 static void job_step(struct qwp_seglog *log, int64_t now_ns)
@@ -621,25 +707,34 @@ static void job_step(struct qwp_seglog *log, int64_t now_ns)
     case QWP_JOB_SYNC:
         sync_step(log);
         break;
+    case QWP_JOB_SYNC_OLD:
+        old_step(log);
+        break;
+    case QWP_JOB_ASIDE:
+        aside_step(log, now_ns);
+        break;
     case QWP_JOB_WINDOW:
         job_end(log); /* whatever came of it: it only saves time */
+        break;
+    case QWP_JOB_CHECK:
         break;
     }
 }
 
-bool qwp_seglog_op_under_way(const struct qwp_seglog *log)
+static bool job_waits(const struct qwp_seglog *log)
 {
     return (log->k.op_out && !log->k.op.done) ||
            (log->k.job == QWP_JOB_MAKE && log->k.make.op_out && !log->k.make.op.done);
 }
 
-void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int64_t *next_ns)
+bool qwp_seglog_op_under_way(const struct qwp_seglog *log)
 {
-    *more = false;
-    *next_ns = QWP_NEVER_NS;
-    watermark_put(log);
-    spares_adapt(log, now_ns);
-    if (qwp_seglog_op_under_way(log)) {
+    return job_waits(log) || (log->k.check.is_out && !log->k.check.op.done);
+}
+
+static void jobs_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int64_t *next_ns)
+{
+    if (job_waits(log)) {
         return;
     }
     if (log->k.job == QWP_JOB_NONE && spare_drop(log)) {
@@ -648,19 +743,28 @@ void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int
     }
     if (log->k.job != QWP_JOB_NONE || job_choose(log, now_ns)) {
         job_step(log, now_ns);
-        *more = !qwp_seglog_op_under_way(log);
+        *more |= !job_waits(log);
         return;
     }
     if (now_ns < log->k.retry_ns) {
-        *next_ns = log->k.retry_ns;
+        *next_ns = log->k.retry_ns < *next_ns ? log->k.retry_ns : *next_ns;
         return;
     }
-    if (log->k.failed_job != QWP_JOB_SYNC) {
+    if (log->k.failed_job != QWP_JOB_SYNC && log->k.failed_job != QWP_JOB_CHECK) {
         log->k.failed_job = QWP_JOB_NONE; /* what failed is not wanted any more */
     }
-    if (sync_due(log, qwp_seglog_published_count(log))) {
+    if (sync_due(log, qwp_seglog_published_count(log)) && log->k.sync_due_ns < *next_ns) {
         *next_ns = log->k.sync_due_ns;
     }
+}
+
+void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int64_t *next_ns)
+{
+    *next_ns = QWP_NEVER_NS;
+    watermark_put(log);
+    spares_adapt(log, now_ns);
+    *more = qwp_seglog_check_step(log, now_ns, next_ns);
+    jobs_maintain(log, now_ns, more, next_ns);
 }
 
 void qwp_seglog_retire(struct qwp_seglog *log)
@@ -701,6 +805,11 @@ enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err)
     }
     const uint64_t count = qwp_seglog_published_count(log);
     bool failed = qwp_sys_sync(log->sys, log->w.dict_file.fd) != 0;
+    while (k->unsynced != NULL) {
+        const bool is_failed = !k->unsynced->aside && old_sync(log->sys, log) != 0;
+        failed |= is_failed;
+        old_judge(log, is_failed ? errno : 0);
+    }
     for (struct qwp_segment *segment = k->synced_to; segment != NULL; segment = next_of(segment)) {
         if (qwp_sys_sync(log->sys, segment->fd) != 0) {
             segment_suspect(log, segment);

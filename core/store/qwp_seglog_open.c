@@ -238,9 +238,11 @@ enum qwp_result qwp_seglog_open(struct qwp_seglog **out, const struct qwp_seglog
     }
     bool more = true;
     int64_t next_ns;
+    log->k.opening = true;
     while (more && options->slow == NULL) { /* the first spare */
         qwp_seglog_maintain(log, log->sys->monotonic_ns(), &more, &next_ns);
     }
+    log->k.opening = false;
     *out = log;
     return QWP_OK;
 }
@@ -271,7 +273,9 @@ static void acknowledged_remove(struct qwp_seglog *log)
     while (gone && log->k.oldest != head) {
         struct qwp_segment *segment = log->k.oldest;
         log->k.oldest = segment->next;
-        log->sys->unlinkat(log->place.dir_fd, segment->name, 0);
+        if (!segment->aside) {
+            log->sys->unlinkat(log->place.dir_fd, segment->name, 0);
+        }
         qwp_segment_free(segment, log->sys);
     }
 }

@@ -9,8 +9,7 @@
 #include <sys/mman.h>
 
 #include "core/qwp_bytes.h"
-#include "core/wire/qwp_varint.h"
-#include "core/wire/qwp_wire.h"
+#include "core/store/qwp_stored.h"
 
 static enum qwp_result segment_map(struct qwp_recovery *r, struct qwp_found *found, bool last,
                                    struct qwp_error *err)
@@ -26,7 +25,8 @@ static enum qwp_result segment_map(struct qwp_recovery *r, struct qwp_found *fou
     segment->bytes = found->scan.bytes;
     segment->base = found->scan.base;
     segment->light = (found->scan.flags & QWP_SEGMENT_LIGHT) != 0;
-    segment->end_off = found->scan.end_off;
+    segment->unchecked = found->scan.unchecked;
+    segment->end_off = segment->unchecked ? segment->bytes : found->scan.end_off;
     segment->append_off = segment->end_off;
     segment->fd =
         qwp_sys_open(sys, log->place.dir_fd, segment->name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -46,66 +46,9 @@ static enum qwp_result segment_map(struct qwp_recovery *r, struct qwp_found *fou
     if (last) {
         return QWP_OK;
     }
-    /* Who wrote it may not have come to sync it. Descriptors are few, and sealed segments may be
-     * many. */
-    if (log->periodic && qwp_sys_sync(sys, segment->fd) != 0) {
-        return qwp_fail(err, QWP_IO, errno, "cannot sync segment %s/%s", log->dir, segment->name);
-    }
-    sys->close(segment->fd);
+    sys->close(segment->fd); /* descriptors are few, and sealed segments may be many */
     segment->fd = -1;
     return QWP_OK;
-}
-
-/* Takes the delta of one message into the dictionary. *gap: it starts beyond what is known. */
-static enum qwp_result delta_take(struct qwp_recovery *r, const unsigned char *at, size_t len,
-                                  bool *gap)
-{
-    struct qwp_dict *dict = r->log->dict;
-    *gap = false;
-    if (len < QWP_HEADER_BYTES || qwp_load_u32(at) != QWP_WIRE_MAGIC ||
-        (at[5] & QWP_FLAG_DELTA_DICT) == 0) {
-        return QWP_OK;
-    }
-    const unsigned char *const end = at + len;
-    uint64_t start;
-    uint64_t count;
-    at = qwp_varint_get(at + QWP_HEADER_BYTES, end, &start);
-    at = at == NULL ? NULL : qwp_varint_get(at, end, &count);
-    if (at == NULL || count > (uint64_t)(end - at)) {
-        return QWP_CORRUPT;
-    }
-    if (start > qwp_dict_count(dict)) {
-        *gap = true;
-        return QWP_OK;
-    }
-    for (uint64_t id = start; id < start + count; id++) {
-        uint64_t text_len;
-        at = qwp_varint_get(at, end, &text_len);
-        if (at == NULL || text_len > (uint64_t)(end - at)) {
-            return QWP_CORRUPT;
-        }
-        if (id < qwp_dict_count(dict)) {
-            const struct qwp_name known = qwp_dict_text(dict, (uint32_t)id);
-            if (known.len != text_len || memcmp(known.text, at, known.len) != 0) {
-                return QWP_CORRUPT;
-            }
-        } else {
-            const enum qwp_result result =
-                qwp_dict_append(dict, (const char *)at, (size_t)text_len);
-            if (result != QWP_OK) {
-                return result;
-            }
-            r->log->recovery.symbols_healed++;
-        }
-        at += text_len;
-    }
-    return QWP_OK;
-}
-
-static bool is_deferred(const unsigned char *payload, size_t len)
-{
-    return len >= QWP_HEADER_BYTES && qwp_load_u32(payload) == QWP_WIRE_MAGIC &&
-           (payload[5] & QWP_FLAG_DEFER_COMMIT) != 0;
 }
 
 static enum qwp_result dict_refuse(struct qwp_recovery *r, uint64_t fsn, bool gap,
@@ -130,14 +73,15 @@ static enum qwp_result segment_read(struct qwp_recovery *r, size_t chain_index,
         const uint32_t len = qwp_load_u32(frame + QWP_FRAME_LENGTH_OFF);
         off += QWP_FRAME_HEADER_BYTES + (uint64_t)len;
         bool gap;
-        const enum qwp_result result = delta_take(r, payload, len, &gap);
+        const enum qwp_result result = qwp_stored_delta_follow(
+            r->log->dict, payload, len, &r->log->recovery.symbols_healed, &gap);
         if (result == QWP_CORRUPT || (result == QWP_OK && gap && fsn >= r->acked)) {
             return dict_refuse(r, fsn, gap, err);
         }
         if (result != QWP_OK) {
             return qwp_fail(err, result, 0, "slot %s: no room for its symbols", r->log->dir);
         }
-        if (fsn < r->acked || !is_deferred(payload, len)) {
+        if (fsn < r->acked || !qwp_stored_is_deferred(payload, len)) {
             r->cut_index = chain_index;
             r->cut_off = off;
             r->cut_fsn = fsn + 1;
@@ -147,7 +91,7 @@ static enum qwp_result segment_read(struct qwp_recovery *r, size_t chain_index,
     return QWP_OK;
 }
 
-/* Walks all frames of the chain: dictionary, unfinished group at the end, witness of the last. */
+/* Walks the frames that were read: dictionary, unfinished group at the end, witness of the last. */
 static enum qwp_result frames_read(struct qwp_recovery *r, struct qwp_error *err)
 {
     r->cut_fsn = r->head;
@@ -161,6 +105,10 @@ static enum qwp_result frames_read(struct qwp_recovery *r, struct qwp_error *err
         if (found->scan.base == r->cut_fsn) {
             r->cut_index = i;
             r->cut_off = QWP_SEGMENT_HEADER_BYTES;
+        }
+        if (found->scan.unchecked) { /* the chain does not end before a later one that is not */
+            r->cut_fsn = qwp_found_end(found);
+            continue;
         }
         result = segment_read(r, i, err);
         if (result != QWP_OK) {

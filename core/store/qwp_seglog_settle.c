@@ -11,80 +11,6 @@
 
 #define SLOT_UUID_NAME ".slot-uuid"
 
-enum { ASIDE_TRIES = 1000 };
-
-struct aside_name {
-    char text[QWP_STORE_NAME_BYTES + 32];
-};
-
-/* "<name>.corrupt", or with a number before it when that is taken: nothing is overwritten. */
-static enum qwp_result aside_name_find(struct qwp_seglog *log, const char *name,
-                                       struct aside_name *to, struct qwp_error *err)
-{
-    for (int i = 0; i < ASIDE_TRIES; i++) {
-        if (i == 0) {
-            snprintf(to->text, sizeof to->text, "%s%s", name, QWP_CORRUPT_SUFFIX);
-        } else {
-            snprintf(to->text, sizeof to->text, "%s.%d%s", name, i, QWP_CORRUPT_SUFFIX);
-        }
-        const int fd = qwp_sys_open(log->sys, log->place.dir_fd, to->text,
-                                    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
-        if (fd < 0 && errno == ENOENT) {
-            return QWP_OK;
-        }
-        if (fd >= 0) {
-            log->sys->close(fd);
-        }
-    }
-    return qwp_fail(err, QWP_IO, 0, "cannot set %s/%s aside: too many files %s*%s; look at them",
-                    log->dir, name, name, QWP_CORRUPT_SUFFIX);
-}
-
-static enum qwp_result file_rename_aside(struct qwp_seglog *log, const char *name,
-                                         struct qwp_error *err)
-{
-    struct aside_name to;
-    const enum qwp_result result = aside_name_find(log, name, &to, err);
-    if (result != QWP_OK) {
-        return result;
-    }
-    if (log->sys->renameat(log->place.dir_fd, name, log->place.dir_fd, to.text) != 0) {
-        return qwp_fail(err, QWP_IO, errno, "cannot set %s/%s aside as %s", log->dir, name,
-                        to.text);
-    }
-    log->recovery.files_set_aside++;
-    QWP_CRASH_POINT("open.set_aside");
-    return QWP_OK;
-}
-
-static enum qwp_result segment_copy_aside(struct qwp_seglog *log, const struct qwp_segment *segment,
-                                          struct qwp_error *err)
-{
-    struct aside_name to;
-    const enum qwp_result result = aside_name_find(log, segment->name, &to, err);
-    if (result != QWP_OK) {
-        return result;
-    }
-    const int fd = qwp_sys_open(log->sys, log->place.dir_fd, to.text,
-                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || qwp_sys_write_full(log->sys, fd, segment->map, segment->bytes, 0) != 0 ||
-        (log->place.durable && qwp_sys_sync(log->sys, fd) != 0)) {
-        const int error = errno;
-        if (fd >= 0) {
-            log->sys->close(fd);
-            log->sys->unlinkat(log->place.dir_fd, to.text, 0);
-        }
-        return qwp_fail(err, QWP_IO, error,
-                        "cannot keep a copy of the damaged %s/%s as %s, and nothing is thrown away "
-                        "without one; make room there",
-                        log->dir, segment->name, to.text);
-    }
-    log->sys->close(fd);
-    log->recovery.files_set_aside++;
-    QWP_CRASH_POINT("open.copied");
-    return QWP_OK;
-}
-
 static bool page_dirty(const struct qwp_segment *segment, uint64_t off, uint64_t *end)
 {
     static const unsigned char zeros[4096];
@@ -93,21 +19,21 @@ static bool page_dirty(const struct qwp_segment *segment, uint64_t off, uint64_t
     return memcmp(segment->map + off, zeros, *end - off) != 0;
 }
 
-static bool tail_dirty(const struct qwp_segment *segment)
+static bool dirty_from(const struct qwp_segment *segment, uint64_t off)
 {
     bool dirty = false;
-    for (uint64_t off = segment->end_off; off < segment->bytes && !dirty;) {
+    while (off < segment->bytes && !dirty) {
         dirty = page_dirty(segment, off, &off);
     }
     return dirty;
 }
 
 /* Zeroes what is not zero behind the last frame, touching no page that is clean. */
-static uint64_t tail_zero(struct qwp_segment *segment)
+uint64_t qwp_segment_tail_zero(struct qwp_segment *segment, uint64_t from)
 {
     uint64_t cleaned = 0;
     uint64_t end;
-    for (uint64_t off = segment->end_off; off < segment->bytes; off = end) {
+    for (uint64_t off = from; off < segment->bytes; off = end) {
         if (page_dirty(segment, off, &end)) {
             memset(segment->map + off, 0, end - off);
             cleaned += end - off;
@@ -142,16 +68,17 @@ static enum qwp_result last_tail_settle(struct qwp_recovery *r, struct qwp_found
 {
     struct qwp_seglog *log = r->log;
     struct qwp_segment *segment = found->segment;
-    const bool unfinished = found->scan.open || log->recovery.deferred_frames_cut > 0;
-    if (!unfinished && tail_dirty(segment)) {
+    const uint64_t off = found->scan.end_off; /* a group that is cut was readable */
+    if (!found->scan.open && dirty_from(segment, off)) {
         qwp_recovery_damage(r, "%s: unreadable behind frame %lld (offset %llu)", found->name,
-                            (long long)r->next_fsn - 1, (unsigned long long)segment->end_off);
-        const enum qwp_result result = segment_copy_aside(log, segment, err);
+                            (long long)qwp_found_end(found) - 1, (unsigned long long)off);
+        const enum qwp_result result = qwp_segment_copy_aside(log, segment, segment->bytes, err);
         if (result != QWP_OK) {
             return result;
         }
+        log->recovery.files_set_aside++;
     }
-    log->recovery.torn_bytes += tail_zero(segment);
+    log->recovery.torn_bytes += qwp_segment_tail_zero(segment, segment->end_off);
     QWP_CRASH_POINT("open.tail_zeroed");
     return QWP_OK;
 }
@@ -170,9 +97,12 @@ static enum qwp_result chain_settle(struct qwp_recovery *r, struct qwp_error *er
                 return result;
             }
         } else if (found->scan.torn) {
-            log->recovery.torn_bytes += tail_zero(segment);
+            log->recovery.torn_bytes += qwp_segment_tail_zero(segment, segment->end_off);
         }
-        segment->map[QWP_SEGMENT_FLAGS_OFF] |= QWP_SEGMENT_MANIFESTED;
+        if ((found->scan.flags & QWP_SEGMENT_MANIFESTED) ==
+            0) { /* a page that is not read costs nothing */
+            segment->map[QWP_SEGMENT_FLAGS_OFF] |= QWP_SEGMENT_MANIFESTED;
+        }
         if (before != NULL) {
             atomic_store_explicit(&before->next, segment, memory_order_relaxed);
         }
@@ -309,8 +239,12 @@ static enum qwp_result uuid_settle(struct qwp_seglog *log, struct qwp_error *err
     return result;
 }
 
+/* Of one that is not read yet, with the frames that it should have, no more than that. */
 static uint64_t payload_bytes(const struct qwp_segment *segment)
 {
+    if (segment->unchecked) {
+        return qwp_seglog_presumed_bytes(segment);
+    }
     uint64_t bytes = 0;
     for (uint64_t off = QWP_SEGMENT_HEADER_BYTES; off < segment->end_off;) {
         const uint32_t len = qwp_load_u32(segment->map + off + QWP_FRAME_LENGTH_OFF);
@@ -318,6 +252,25 @@ static uint64_t payload_bytes(const struct qwp_segment *segment)
         off += QWP_FRAME_HEADER_BYTES + (uint64_t)len;
     }
     return bytes;
+}
+
+/* The reader stands at the first frame that waits, whose segment has been read. */
+static void reader_begin(struct qwp_recovery *r, struct qwp_segment *first)
+{
+    struct qwp_seglog *log = r->log;
+    struct qwp_segment *head = first;
+    for (struct qwp_segment *next; (next = head->next) != NULL && next->base <= r->acked;
+         head = next) {
+        log->r.acked_bytes += payload_bytes(head);
+    }
+    log->acked_bytes = log->r.acked_bytes;
+    log->r.acked = (struct qwp_seglog_cursor){head->base, head, QWP_SEGMENT_HEADER_BYTES};
+    log->head = head;
+    log->acked_count = head->base;
+    log->checked_count = UINT64_MAX; /* of this one */
+    if (r->acked > head->base) {
+        qwp_seglog_ack(log, r->acked - 1);
+    }
 }
 
 /* No role runs yet: plain stores would do. */
@@ -332,19 +285,17 @@ static void roles_begin(struct qwp_recovery *r, struct qwp_segment *first, struc
         log->w.published_bytes += payload_bytes(segment);
     }
     log->published_bytes = log->w.published_bytes;
-    log->r.acked = (struct qwp_seglog_cursor){first->base, first, QWP_SEGMENT_HEADER_BYTES};
-    log->head = first;
-    log->acked_count = first->base;
-    if (r->acked > first->base) {
-        qwp_seglog_ack(log, r->acked - 1);
-    }
+    reader_begin(r, first);
     struct qwp_seglog_keeper *k = &log->k;
     k->oldest = k->trimmed_to = first;
     k->noted_to = k->synced_to = last;
+    k->unsynced = log->periodic && first != last ? first : NULL;
     k->rotations_seen = log->rotations;
     k->spares_wanted = 1;
-    k->synced_count = k->round_count = log->periodic ? r->next_fsn : 0;
+    k->round_count = log->periodic ? r->next_fsn : 0;
+    k->synced_count = k->unsynced != NULL ? first->base : k->round_count;
     log->synced_fsn_count = k->synced_count;
+    qwp_seglog_check_begin(log, last);
 }
 
 static enum qwp_result segments_settle(struct qwp_recovery *r, struct qwp_segment **first,
@@ -353,7 +304,8 @@ static enum qwp_result segments_settle(struct qwp_recovery *r, struct qwp_segmen
     enum qwp_result result = QWP_OK;
     for (size_t i = 0; i < r->count && result == QWP_OK; i++) {
         if (r->found[i].fate == QWP_FATE_ASIDE) {
-            result = file_rename_aside(r->log, r->found[i].name, err);
+            result = qwp_segment_rename_aside(r->log, r->found[i].name, err);
+            r->log->recovery.files_set_aside++;
         }
     }
     if (result != QWP_OK) {

@@ -141,10 +141,13 @@ static enum qwp_result tail_check(struct window *window, struct qwp_scan *scan)
     return QWP_OK;
 }
 
-static enum qwp_result frames_walk(struct window *window, struct qwp_scan *scan,
-                                   qwp_scan_frame_fn on_frame, void *owner)
+/* Up to `bytes_max` bytes, but at least one frame. */
+static enum qwp_result frames_walk(struct window *window, struct qwp_scan *scan, uint64_t bytes_max,
+                                   qwp_scan_frame_fn on_frame, void *owner, bool *ended)
 {
-    for (;;) {
+    const uint64_t from = scan->end_off;
+    *ended = false;
+    do {
         uint32_t len;
         const unsigned char *payload = NULL;
         enum qwp_result result = frame_check(window, scan, &len, &payload);
@@ -152,6 +155,7 @@ static enum qwp_result frames_walk(struct window *window, struct qwp_scan *scan,
             return result;
         }
         if (len == 0) {
+            *ended = true;
             return tail_check(window, scan);
         }
         if (on_frame != NULL) {
@@ -163,11 +167,29 @@ static enum qwp_result frames_walk(struct window *window, struct qwp_scan *scan,
         scan->frame_count++;
         scan->payload_bytes += len;
         scan->end_off += QWP_FRAME_HEADER_BYTES + (uint64_t)len;
-    }
+    } while (scan->end_off - from < bytes_max);
+    return QWP_OK;
 }
 
-enum qwp_result qwp_segment_scan(const struct qwp_sys *sys, int fd, struct qwp_scan *scan,
-                                 qwp_scan_frame_fn on_frame, void *owner)
+enum qwp_result qwp_segment_scan_on(const struct qwp_sys *sys, int fd, struct qwp_scan *scan,
+                                    uint64_t bytes_max, qwp_scan_frame_fn on_frame, void *owner,
+                                    bool *ended)
+{
+    struct window window = {.sys = sys, .fd = fd, .file_bytes = scan->bytes, .room = WINDOW_BYTES};
+    window.bytes = malloc(window.room);
+    if (window.bytes == NULL) {
+        return QWP_NOMEM;
+    }
+    const enum qwp_result result = frames_walk(&window, scan, bytes_max, on_frame, owner, ended);
+    const int error = errno;
+    free(window.bytes);
+    errno = error;
+    return result;
+}
+
+/* *at: the bytes behind the header, as far as they were read. */
+static enum qwp_result header_read(const struct qwp_sys *sys, int fd, struct qwp_scan *scan,
+                                   unsigned char *at, size_t room, size_t *len)
 {
     *scan = (struct qwp_scan){0};
     struct stat st;
@@ -176,23 +198,44 @@ enum qwp_result qwp_segment_scan(const struct qwp_sys *sys, int fd, struct qwp_s
     }
     scan->bytes = (uint64_t)st.st_size;
     scan->end_off = QWP_SEGMENT_HEADER_BYTES;
+    *len = scan->bytes < room ? (size_t)scan->bytes : room;
     if (scan->bytes < QWP_SEGMENT_HEADER_BYTES) {
         scan->header_bad = true;
         return QWP_OK;
     }
-    struct window window = {.sys = sys, .fd = fd, .file_bytes = scan->bytes, .room = WINDOW_BYTES};
-    window.bytes = malloc(window.room);
-    if (window.bytes == NULL) {
-        return QWP_NOMEM;
+    const ssize_t n = qwp_sys_read_full(sys, fd, at, *len, 0);
+    if (n < (ssize_t)*len) {
+        errno = n < 0 ? errno : EIO; /* it shrank under our hands */
+        return QWP_IO;
     }
-    const unsigned char *at;
-    enum qwp_result result = window_move(&window, 0, QWP_SEGMENT_HEADER_BYTES, &at);
-    if (result == QWP_OK) {
-        scan->header_bad = !header_take(at, scan);
-        if (!scan->header_bad) {
-            result = frames_walk(&window, scan, on_frame, owner);
-        }
+    scan->header_bad = !header_take(at, scan);
+    return QWP_OK;
+}
+
+enum qwp_result qwp_segment_scan(const struct qwp_sys *sys, int fd, struct qwp_scan *scan,
+                                 qwp_scan_frame_fn on_frame, void *owner)
+{
+    unsigned char header[QWP_SEGMENT_HEADER_BYTES];
+    size_t len;
+    const enum qwp_result result = header_read(sys, fd, scan, header, sizeof header, &len);
+    bool ended;
+    return result != QWP_OK || scan->header_bad
+               ? result
+               : qwp_segment_scan_on(sys, fd, scan, UINT64_MAX, on_frame, owner, &ended);
+}
+
+enum qwp_result qwp_segment_look(const struct qwp_sys *sys, int fd, struct qwp_scan *scan)
+{
+    unsigned char start[QWP_SEGMENT_HEADER_BYTES + QWP_FRAME_HEADER_BYTES];
+    size_t len;
+    const enum qwp_result result = header_read(sys, fd, scan, start, sizeof start, &len);
+    if (result != QWP_OK || scan->header_bad) {
+        return result;
     }
-    free(window.bytes);
-    return result;
+    const unsigned char *frame = start + QWP_SEGMENT_HEADER_BYTES;
+    if (len == sizeof start && scan->bytes > sizeof start && qwp_load_u32(frame) != 0) {
+        const uint32_t said = qwp_load_u32(frame + QWP_FRAME_LENGTH_OFF);
+        scan->unchecked = said != 0 && said <= INT32_MAX && said <= scan->bytes - sizeof start;
+    }
+    return scan->unchecked ? QWP_OK : qwp_segment_scan(sys, fd, scan, NULL, NULL);
 }

@@ -30,6 +30,9 @@ struct qwp_segment {
     uint64_t ready_off;  /* making or zeroing has come so far */
     uint64_t window_off; /* pages up to it were made writable */
     bool suspect;        /* a sync of it failed: never claimed to be on disk */
+    bool unchecked; /* sealed before the log was opened and not read yet: its frames are as many
+                       as its successor's base says, or it is damaged; end_off is its size */
+    bool aside;     /* its file has been renamed: only the mapping is left */
 };
 
 /* What scan() found. */
@@ -43,6 +46,7 @@ struct qwp_scan {
     bool torn;              /* something other than zeros follows (its first 8 bytes count) */
     bool open;              /* torn, but by a frame that was never published: it has no CRC yet */
     bool header_bad;        /* magic, version, flags or base: nothing else is set */
+    bool unchecked;         /* by look(): frames seem to follow; none was read */
 };
 /* Called for each good frame in order; another result than QWP_OK ends the scan with it. `payload`
  * is borrowed for the call. */
@@ -53,6 +57,17 @@ typedef enum qwp_result (*qwp_scan_frame_fn)(void *owner, uint64_t fsn,
 QWP_MUST_USE enum qwp_result qwp_segment_scan(const struct qwp_sys *sys, int fd,
                                               struct qwp_scan *scan, qwp_scan_frame_fn on_frame,
                                               void *owner);
+/* Reads only the header and what stands where the first frame would: if that may be one, the scan
+ * is `unchecked`; else it is what scan() makes of it, which is then soon done. */
+QWP_MUST_USE enum qwp_result qwp_segment_look(const struct qwp_sys *sys, int fd,
+                                              struct qwp_scan *scan);
+/* Goes on with a scan of a good header where it has come to, for at least a frame and no longer
+ * than `bytes_max` takes. *ended: that was the last good one. After a failure it may be called
+ * again. */
+QWP_MUST_USE enum qwp_result qwp_segment_scan_on(const struct qwp_sys *sys, int fd,
+                                                 struct qwp_scan *scan, uint64_t bytes_max,
+                                                 qwp_scan_frame_fn on_frame, void *owner,
+                                                 bool *ended);
 
 /* The CRC field of a frame. */
 uint32_t qwp_frame_crc(bool light, const unsigned char *payload, uint32_t len, uint64_t fsn);

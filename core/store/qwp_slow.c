@@ -15,6 +15,8 @@ static int run_once(const struct qwp_sys *sys, const struct qwp_slow_op *op)
         return sys->fsync(op->fd);
     case QWP_SLOW_UNLINK:
         return sys->unlinkat(op->fd, op->name, 0);
+    case QWP_SLOW_CALL:
+        return op->call(sys, op->at);
     }
     errno = EINVAL;
     return -1;

@@ -17,6 +17,7 @@ enum qwp_slow_kind {
     QWP_SLOW_SYNC = 2,     /* fdatasync(fd) */
     QWP_SLOW_SYNC_DIR = 3, /* fsync(fd) */
     QWP_SLOW_UNLINK = 4,   /* unlinkat(fd, name) */
+    QWP_SLOW_CALL = 5,     /* call(at): some milliseconds of reading or writing */
 };
 
 struct qwp_slow_op {
@@ -25,8 +26,9 @@ struct qwp_slow_op {
     int advice;
     void *at;
     uint64_t off, len;
-    const char *name; /* borrowed until done */
-    int error;        /* errno, 0: it worked; valid once done */
+    const char *name;                                 /* borrowed until done */
+    int (*call)(const struct qwp_sys *sys, void *at); /* -1 and errno when it fails */
+    int error;                                        /* errno, 0: it worked; valid once done */
     bool done;
 };
 

@@ -133,11 +133,24 @@ void store_settle(struct qwp_seglog *log)
     }
 }
 
+enum qwp_result store_next(struct qwp_seglog *log, struct qwp_seglog_cursor *cursor,
+                           struct qwp_frame *frame)
+{
+    enum qwp_result result;
+    while ((result = qwp_seglog_next(log, cursor, frame)) == QWP_AGAIN &&
+           qwp_seglog_wants_check(log)) {
+        bool more;
+        int64_t next_ns;
+        qwp_seglog_maintain(log, qwp_clock_monotonic_ns(), &more, &next_ns);
+    }
+    return result;
+}
+
 uint64_t store_read_all(struct qwp_seglog *log, struct qwp_seglog_cursor *cursor)
 {
     uint64_t count = 0;
     struct qwp_frame frame;
-    while (qwp_seglog_next(log, cursor, &frame) == QWP_OK) {
+    while (store_next(log, cursor, &frame) == QWP_OK) {
         ck_assert_msg(store_filled(frame.payload, frame.len, frame.fsn),
                       "frame %llu (%zu bytes) is not what was written",
                       (unsigned long long)frame.fsn, frame.len);

@@ -29,6 +29,9 @@ bool store_filled(const unsigned char *at, size_t len, uint64_t fsn);
 enum qwp_result store_append(struct qwp_seglog *log, size_t len);
 /* Runs the keeper until it has nothing more to do now. */
 void store_settle(struct qwp_seglog *log);
+/* qwp_seglog_next(), with the keeper run while frames wait to be checked. */
+enum qwp_result store_next(struct qwp_seglog *log, struct qwp_seglog_cursor *cursor,
+                           struct qwp_frame *frame);
 /* Reads all frames from the cursor on, checks their contents, returns their number. */
 uint64_t store_read_all(struct qwp_seglog *log, struct qwp_seglog_cursor *cursor);
 

@@ -2,6 +2,7 @@
 """Slots of files: one that a released client left is shown and delivered; ours likewise after kill -9."""
 import json
 import os
+import shutil
 import tarfile
 
 from stack import Stack, arguments, finish, wait_until
@@ -107,6 +108,8 @@ def damaged(build):
             file.write(bytes([byte[0] ^ 1]))
         shown = call(stack, "inspect", slot, "--json", code=4)
         assert hit["name"] in " ".join(map(str, shown["damage"])), shown["damage"]
+        again = os.path.join(stack.directory, "again")
+        shutil.copytree(slot, again)
         stack.start_sink("127.0.0.1:%d" % port)
         stack.start_sidecar()
         finish(stack.producer("--name", "p1", "--rows", 1000, "--symbols", 1000), "producer")
@@ -124,6 +127,12 @@ def damaged(build):
             seen[value["producer"]].append(value["seq"])
         assert seen["p1"] == list(range(1000)), len(seen["p1"])
         assert seen["p0"] == list(range(len(seen["p0"]))) and 0 < len(seen["p0"]) < rows, before
+        # drain meets the same damage: the same frames, a result that says so, and nothing left to do.
+        stack.start_sink("127.0.0.1:%d" % port)
+        for code, delivered in ((3, before), (0, 0)):
+            drained = call(stack, "drain", again, "--json", "--conf", stack.connect_string(), code=code)
+            assert drained["frames_delivered"] == delivered and drained["frames_waiting"] == 0, drained
+            assert (drained["frames_damaged"] > 0) == (code == 3), drained
 
 
 def no_slot(build):
