@@ -27,9 +27,9 @@ static bool is_filled(const struct qwp_intake *intake, uint64_t part)
            qwp_dict_text_bytes(intake->dict) * 4 >= intake->options.generation_bytes * part;
 }
 
-static void moved_on(struct qwp_intake *intake, int64_t now_ns)
+/* The generation before may be gone by now: nothing of it may be looked at. */
+static void moved_on(struct qwp_intake *intake, uint32_t symbols_before, int64_t now_ns)
 {
-    const uint32_t symbols = qwp_dict_count(intake->dict);
     intake->log = qwp_generations_writer(intake->store);
     intake->dict = qwp_seglog_dict(intake->log);
     intake->framed_symbols = qwp_dict_count(intake->dict);
@@ -42,17 +42,18 @@ static void moved_on(struct qwp_intake *intake, int64_t now_ns)
         intake->sources[i]->text_count = 0;
     }
     qwp_log(QWP_LOG_INFO, "next generation of the dictionary", "generation=%u symbols_before=%u",
-            intake->store->writer->number, symbols);
+            intake->store->writer->number, symbols_before);
 }
 
 bool qwp_intake_turn(struct qwp_intake *intake, int64_t now_ns, int64_t *next_ns)
 {
     if (qwp_generations_is_asked(intake->store)) {
         intake->more_due = true; /* it is a moment only: no sleep */
+        const uint32_t symbols = qwp_dict_count(intake->dict);
         if (!qwp_generations_advance(intake->store)) {
             return false;
         }
-        moved_on(intake, now_ns);
+        moved_on(intake, symbols, now_ns);
         return true;
     }
     const bool waits = any_waits(intake);
