@@ -3,7 +3,7 @@
     with Stack(build, sink=["--ndjson", "{dir}/rows"]) as stack:
         producers = [stack.producer("--name", f"p{i}") for i in range(8)]
 
-QWP_TEST_LOOP in the environment, "uring" or "epoll", names the sidecar's event loop.
+QWP_TEST_LOOP in the environment, "uring" or "epoll", names the sidecar's event loop, QWP_TEST_THREADING its threads.
 QWP_TEST_USERS, "SIDECAR:PRODUCERS:GROUP", makes them processes of two users without capabilities that have a group in common,
 as in two containers of a pod; the rings are then in /dev/shm. QWP_TEST_CONF is added to each connect string, without the keys that
 it has.
@@ -90,8 +90,10 @@ class Stack:
         if self.users:
             self.rings = shared_volume(self.users[2])
             os.chmod(self.directory, 0o1777)  # for an sf_dir, say
-        loop = os.environ.get("QWP_TEST_LOOP")
-        self.sidecar_arguments = (["--loop", loop] if loop else []) + list(sidecar)
+        self.sidecar_arguments = list(sidecar)
+        for option in ("loop", "threading"):  # the last one counts
+            value = os.environ.get("QWP_TEST_" + option.upper())
+            self.sidecar_arguments[:0] = ["--" + option, value] if value else []
         self.sink_arguments = [str(argument).format(dir=self.directory) for argument in sink]
         self.conf = conf.format(dir=self.directory)
         with open(os.path.join(self.directory, "token"), "w") as file:
