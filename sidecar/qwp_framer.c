@@ -35,7 +35,8 @@ struct qwp_framer {
     uint32_t delta_start, delta_end; /* delta_end moves until the delta is written */
     size_t delta_bytes;              /* while it is not written */
     bool delta_written;
-    bool delta_alone; /* no rows: the delta did not fit whole */
+    bool delta_alone;        /* no rows: the delta did not fit whole */
+    uint32_t batch_rows_max; /* halved whenever so many did not fit, so that little is done twice */
 
     struct qwp_tally *tallies;
     size_t tally_count, tally_room;
@@ -125,6 +126,7 @@ void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
     framer->delta_end = qwp_dict_count(framer->dict);
     framer->delta_written = false;
     framer->delta_alone = false;
+    framer->batch_rows_max = ROWS_PENDING_MAX;
     framer->tally_count = 0;
     framer->tallies_lost = false;
     frame_tables_reset(framer);
@@ -476,6 +478,17 @@ static enum qwp_result chunk_flush(struct qwp_framer *framer, const struct qwp_r
     return QWP_OK;
 }
 
+/* Not all of it: its text is larger than most units of rows. */
+static void fault_reset(struct qwp_framer_fault *fault)
+{
+    fault->source = NULL;
+    fault->bytes_needed = 0;
+    fault->blocks_needed = 0;
+    fault->error.sys_errno = 0;
+    fault->error.delivery = QWP_DELIVERY_NOT_SENT;
+    fault->error.text[0] = '\0';
+}
+
 static enum qwp_result flush_all(struct qwp_framer *framer, struct qwp_framer_fault *fault)
 {
     for (struct qwp_table *table = framer->open_tables; table != NULL; table = table->open_next) {
@@ -490,45 +503,78 @@ static enum qwp_result flush_all(struct qwp_framer *framer, struct qwp_framer_fa
     return QWP_OK;
 }
 
-/* What a unit adds to a frame, at most. */
+/* Staged rows one after another that are treated as one: all of one shape and source, or a chunk.
+ */
+struct span {
+    uint32_t first;
+    uint32_t count;
+    struct qwp_known_shape *known;
+    const struct qwp_staged_chunk *chunk; /* or NULL */
+};
+
+/* The span that begins at row `first`; false: there is no such row. */
+static bool span_at(const struct qwp_framer *framer, uint32_t first, struct span *span)
+{
+    const struct qwp_row *rows = framer->index.rows;
+    const uint32_t end = framer->index.count;
+    if (first == end) {
+        return false;
+    }
+    const bool is_chunk = (rows[first].flags & QWP_ROW_CHUNK) != 0;
+    *span = (struct span){first, 1, rows[first].known, is_chunk ? rows[first].chunk : NULL};
+    while (!is_chunk && first + span->count < end &&
+           rows[first + span->count].known == span->known &&
+           (rows[first + span->count].flags & QWP_ROW_CHUNK) == 0) {
+        span->count++;
+    }
+    return true;
+}
+
+/* What units add to a frame, at most. */
 struct cost {
     size_t bytes;
     uint64_t blocks;
 };
 
-/* Upper bound of what the row adds to the frame, given what is open and the unit's rows before it.
- */
-static void row_cost(const struct qwp_framer *framer, const struct qwp_row *row,
-                     uint64_t unit_stamp, struct cost *cost)
+/* Upper bound of what the rows add to the frame, given what is open and what was weighed before
+ * them. */
+static void span_cost(const struct qwp_framer *framer, const struct span *span, uint64_t unit_stamp,
+                      struct cost *cost)
 {
-    struct qwp_known_shape *known = row->known;
+    struct qwp_known_shape *known = span->known;
     struct qwp_table *table = known->table;
     if (table->unit_stamp != unit_stamp) {
         table->unit_stamp = unit_stamp;
         table->unit_shape = table->open_count > 0 ? table->open_shape : NULL;
         table->unit_rows = table->open_count;
     }
-    if ((row->flags & QWP_ROW_CHUNK) != 0) {
+    if (span->chunk != NULL) {
         table->unit_shape = NULL; /* what comes behind it opens a new block */
         table->unit_rows = 0;
-        cost->bytes += row->chunk->bound;
+        cost->bytes += span->chunk->bound;
         cost->blocks += 2;
         return;
     }
-    const size_t columns = known->shape->column_count;
-    const size_t values = known->value_bytes + row->part_bytes + columns;
-    const bool joins = table->unit_shape == known && table->unit_rows < QWP_GATHER_ROWS_MAX;
+    const uint32_t columns = known->shape->column_count;
+    cost->bytes += (size_t)span->count * (known->value_bytes + columns);
+    for (uint32_t i = span->first; known->text_count > 0 && i < span->first + span->count; i++) {
+        cost->bytes += framer->index.rows[i].part_bytes;
+    }
+    const uint32_t joining =
+        table->unit_shape == known ? QWP_GATHER_ROWS_MAX - table->unit_rows : 0;
     table->unit_shape = known;
-    table->unit_rows = table->unit_rows < QWP_GATHER_ROWS_MAX ? table->unit_rows + 1 : 1;
-    if (joins) {
-        cost->bytes += values;
+    if (span->count <= joining) {
+        table->unit_rows += span->count;
         return;
     }
-    /* A new block, or new columns for the rows that are in the open one. */
+    /* New blocks, the first of them perhaps new columns for the rows that are in the open one. */
+    const uint32_t opening = span->count - joining;
+    const uint32_t blocks = (opening + QWP_GATHER_ROWS_MAX - 1) / QWP_GATHER_ROWS_MAX;
+    table->unit_rows = opening - (blocks - 1) * QWP_GATHER_ROWS_MAX;
     cost->bytes +=
-        block_bound(framer, values + known->header_bound + columns * (QWP_GATHER_ROWS_MAX / 8),
-                    known->header_bound, known->shape->column_count);
-    cost->blocks += 2;
+        blocks * block_bound(framer, known->header_bound + columns * (QWP_GATHER_ROWS_MAX / 8),
+                             known->header_bound, columns);
+    cost->blocks += 2 * (uint64_t)blocks;
 }
 
 static void block_open(struct qwp_framer *framer, struct qwp_table *table,
@@ -568,52 +614,76 @@ static void block_widen(struct qwp_table *table, struct qwp_known_shape *known)
     }
 }
 
-/* Puts a staged row into its table's block, or a chunk behind it. */
-static enum qwp_result row_link(struct qwp_framer *framer, uint32_t index,
-                                struct qwp_framer_fault *fault)
+/* Links rows of one shape to the table's open block, which has room for them. */
+static void block_link(struct qwp_framer *framer, struct qwp_known_shape *known, uint32_t first,
+                       uint32_t count)
 {
-    struct qwp_row *row = &framer->index.rows[index];
-    struct qwp_known_shape *known = row->known;
     struct qwp_table *table = known->table;
-    if ((row->flags & QWP_ROW_CHUNK) != 0) {
-        return chunk_flush(framer, row, fault);
-    }
-    if (table->open_count == QWP_GATHER_ROWS_MAX ||
-        (table->open_count > 0 && table->open_group != known->group)) {
-        const enum qwp_result result = block_flush(framer, table, fault);
-        if (result != QWP_OK) {
-            return result;
-        }
-    }
+    struct qwp_row *rows = framer->index.rows;
     const size_t before = table->open_count > 0 ? table_bound(framer, table) : 0;
     if (table->open_count == 0) {
         block_open(framer, table, known);
-        table->open_first = index;
+        table->open_first = first;
     } else {
         if (table->open_shape != known) {
             block_widen(table, known);
         }
-        framer->index.rows[table->open_last].next = index;
+        rows[table->open_last].next = first;
     }
-    table->open_last = index;
-    table->open_count++;
-    table->open_value_bytes += known->value_bytes + row->part_bytes;
+    size_t part_bytes = 0;
+    for (uint32_t i = first; i < first + count; i++) {
+        part_bytes += rows[i].part_bytes;
+        rows[i].next = i + 1; /* the last one's counts for nothing */
+    }
+    table->open_last = first + count - 1;
+    table->open_count += count;
+    table->open_value_bytes += (size_t)count * known->value_bytes + part_bytes;
     framer->open_bound += table_bound(framer, table) - before;
+}
+
+/* Puts staged rows into their table's block, or a chunk behind it. */
+static enum qwp_result span_link(struct qwp_framer *framer, const struct span *span,
+                                 struct qwp_framer_fault *fault)
+{
+    struct qwp_table *table = span->known->table;
+    if (span->chunk != NULL) {
+        return chunk_flush(framer, &framer->index.rows[span->first], fault);
+    }
+    for (uint32_t done = 0; done < span->count;) {
+        if (table->open_count == QWP_GATHER_ROWS_MAX ||
+            (table->open_count > 0 && table->open_group != span->known->group)) {
+            const enum qwp_result result = block_flush(framer, table, fault);
+            if (result != QWP_OK) {
+                return result;
+            }
+        }
+        const uint32_t room = QWP_GATHER_ROWS_MAX - table->open_count;
+        const uint32_t count = span->count - done < room ? span->count - done : room;
+        block_link(framer, span->known, span->first + done, count);
+        done += count;
+    }
     return QWP_OK;
 }
 
-/* Whether the staged rows fit the frame; says in *fault what they need. */
-static bool unit_fits(struct qwp_framer *framer, uint32_t first, struct qwp_framer_fault *fault)
+/* Whether the staged rows can join the frame. QWP_LIMIT: they do not fit. QWP_AGAIN: one belongs to
+ * a table that takes none now. Says in *fault what they need. */
+static enum qwp_result staged_weigh(struct qwp_framer *framer, uint32_t first,
+                                    struct qwp_framer_fault *fault)
 {
     const uint64_t unit_stamp = ++framer->stamp;
     struct cost cost = {0};
-    for (uint32_t i = first; i < framer->index.count; i++) {
-        row_cost(framer, &framer->index.rows[i], unit_stamp, &cost);
+    struct span span;
+    for (uint32_t at = first; span_at(framer, at, &span); at += span.count) {
+        if (span.known->table->held) {
+            return QWP_AGAIN;
+        }
+        span_cost(framer, &span, unit_stamp, &cost);
     }
     fault->bytes_needed = qwp_framer_bound(framer) + cost.bytes;
     /* The header counts blocks in 16 bits. Each that is open has a row before `first`. */
     fault->blocks_needed = framer->block_count + first + cost.blocks;
-    return fault->bytes_needed <= framer->room && fault->blocks_needed <= UINT16_MAX;
+    return fault->bytes_needed <= framer->room && fault->blocks_needed <= UINT16_MAX ? QWP_OK
+                                                                                     : QWP_LIMIT;
 }
 
 /* New symbols (from texts in rows) can join the delta until it is written. */
@@ -632,21 +702,51 @@ static bool delta_extend(struct qwp_framer *framer)
     return true;
 }
 
-/* Whether a staged row belongs to a table that takes none now. */
-static bool unit_is_held(const struct qwp_framer *framer, uint32_t first)
+static uint32_t min_u32(uint64_t a, uint32_t b)
 {
-    for (uint32_t i = first; i < framer->index.count; i++) {
-        if (framer->index.rows[i].known->table->held) {
-            return true;
-        }
+    return a < b ? (uint32_t)a : b;
+}
+
+/* Stages the next unit, and with it those behind it that are taken just as well: at most
+ * `rows_max` rows then. */
+static enum qwp_result units_stage(struct qwp_framer *framer, struct qwp_source *source,
+                                   uint32_t rows_max, uint64_t *end, struct qwp_framer_fault *fault)
+{
+    struct qwp_row_index *index = &framer->index;
+    const uint32_t first = index->count;
+    enum qwp_result result = qwp_row_index_unit(index, source, end, &fault->error);
+    if (result != QWP_OK) {
+        fault->source = source;
+        return result; /* QWP_AGAIN with source->waits_symbols too */
     }
-    return false;
+    if (!delta_extend(framer)) {
+        return QWP_LIMIT;
+    }
+    const size_t bound = qwp_framer_bound(framer);
+    result = staged_weigh(framer, first, fault);
+    if (result != QWP_OK) {
+        source->held = result == QWP_AGAIN;
+        return result;
+    }
+    const uint32_t unit_count = index->count;
+    const uint64_t unit_end = *end;
+    const size_t row_bytes = (fault->bytes_needed - bound) / (unit_count - first);
+    const size_t rows_fit = (framer->room - fault->bytes_needed) / (row_bytes + 1);
+    const uint32_t more = min_u32(rows_max, framer->batch_rows_max);
+    qwp_row_index_more(index, source, end,
+                       rows_fit < more ? unit_count + (uint32_t)rows_fit : first + more);
+    if (index->count > unit_count && staged_weigh(framer, first, fault) != QWP_OK) {
+        framer->batch_rows_max /= 2;
+        index->count = unit_count;
+        *end = unit_end;
+    }
+    return QWP_OK;
 }
 
 enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *source,
-                                struct qwp_framer_fault *fault)
+                                uint64_t rows_max, struct qwp_framer_fault *fault)
 {
-    *fault = (struct qwp_framer_fault){0};
+    fault_reset(fault);
     if (framer->index.count >= ROWS_PENDING_MAX) {
         const enum qwp_result result = flush_all(framer, fault);
         if (result != QWP_OK) {
@@ -658,26 +758,17 @@ enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *so
     }
     const uint32_t first = framer->index.count;
     uint64_t end = source->taken_pos;
-    enum qwp_result result = qwp_row_index_unit(&framer->index, source, &end, &fault->error);
+    enum qwp_result result =
+        units_stage(framer, source, min_u32(rows_max, ROWS_PENDING_MAX - first), &end, fault);
     if (result != QWP_OK) {
         framer->index.count = first;
-        fault->source = source;
-        return result; /* QWP_AGAIN with source->waits_symbols too */
-    }
-    if (unit_is_held(framer, first)) {
-        framer->index.count = first;
-        source->held = true;
-        return QWP_AGAIN;
-    }
-    if (!delta_extend(framer) || !unit_fits(framer, first, fault)) {
-        framer->index.count = first;
-        return QWP_LIMIT;
+        return result;
     }
     uint64_t rows = 0;
-    for (uint32_t i = first; i < framer->index.count && result == QWP_OK; i++) {
-        const struct qwp_row *row = &framer->index.rows[i];
-        rows += (row->flags & QWP_ROW_CHUNK) != 0 ? row->chunk->chunk.row_count : 1;
-        result = row_link(framer, i, fault);
+    struct span span;
+    for (uint32_t at = first; result == QWP_OK && span_at(framer, at, &span); at += span.count) {
+        rows += span.chunk != NULL ? span.chunk->chunk.row_count : span.count;
+        result = span_link(framer, &span, fault);
     }
     framer->frame_rows += rows;
     source->taken_pos = end;
@@ -689,7 +780,7 @@ enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *so
 enum qwp_result qwp_framer_finish(struct qwp_framer *framer, size_t *len,
                                   struct qwp_framer_fault *fault)
 {
-    *fault = (struct qwp_framer_fault){0};
+    fault_reset(fault);
     delta_write(framer);
     const enum qwp_result result = flush_all(framer, fault);
     if (result != QWP_OK) {

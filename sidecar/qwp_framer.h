@@ -40,14 +40,15 @@ struct qwp_framer_fault {
     struct qwp_error error;
 };
 
-/* Takes the next unit of `source` below its tail_seen_pos. QWP_AGAIN: there is none, or it has rows
+/* Takes the next unit of `source` below its tail_seen_pos, and of those behind it as many as are
+ * at hand and make up `rows_max` rows with it. QWP_AGAIN: there is none, or it has rows
  * of a table that is held (then source->held is set) or bring symbols for which it has to wait
  * (source->waits_symbols). QWP_LIMIT: it
  * does not fit any more, end the frame first (or, if the frame is empty, begin it with
  * fault->bytes_needed). QWP_CORRUPT: fault->source is faulty; QWP_NOMEM. After the last two the
  * frame must be abandoned. */
 QWP_MUST_USE enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *source,
-                                             struct qwp_framer_fault *fault);
+                                             uint64_t rows_max, struct qwp_framer_fault *fault);
 /* Ends the frame: encodes what is open and patches the header. *len is the message's length. A
  * frame that took no row carries the delta dictionary alone. */
 QWP_MUST_USE enum qwp_result qwp_framer_finish(struct qwp_framer *framer, size_t *len,

@@ -303,6 +303,15 @@ static void frame_full(struct qwp_intake *intake, struct qwp_source *source,
     (void)frame_begin(intake, fault->bytes_needed, fault->bytes_needed, now_ns);
 }
 
+/* How many rows the open frame still takes, up to `rows_end`. */
+static uint64_t rows_left(const struct qwp_intake *intake, uint64_t rows_end)
+{
+    const uint64_t rows = qwp_framer_rows(intake->framer);
+    const uint64_t end =
+        rows_end < intake->options.frame_rows_max ? rows_end : intake->options.frame_rows_max;
+    return rows < end ? end - rows : 0;
+}
+
 /* Takes rows into the open frame, at most `budget`. */
 static void frame_fill(struct qwp_intake *intake, uint64_t budget, int64_t now_ns)
 {
@@ -314,9 +323,9 @@ static void frame_fill(struct qwp_intake *intake, uint64_t budget, int64_t now_n
         struct qwp_source *source = intake->sources[intake->next_source];
         enum qwp_result result = qwp_source_is_ready(source) ? QWP_OK : QWP_AGAIN;
         struct qwp_framer_fault fault;
-        while (result == QWP_OK && qwp_framer_rows(intake->framer) - rows_before < budget &&
-               qwp_framer_rows(intake->framer) < intake->options.frame_rows_max) {
-            result = qwp_framer_take(intake->framer, source, &fault);
+        uint64_t rows_max;
+        while (result == QWP_OK && (rows_max = rows_left(intake, rows_before + budget)) > 0) {
+            result = qwp_framer_take(intake->framer, source, rows_max, &fault);
         }
         if (qwp_framer_rows(intake->framer) >= intake->options.frame_rows_max) {
             intake->more_due = true;

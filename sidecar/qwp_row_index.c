@@ -296,3 +296,79 @@ enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_sourc
     *end = pos;
     return QWP_OK;
 }
+
+/* What rows that begin with the same header have in common. */
+struct likeness {
+    uint64_t word; /* their header, without QWP_RECORD_MORE */
+    uint32_t size_bytes;
+    struct qwp_known_shape *known; /* NULL: qwp_row_index_unit() has to look at them */
+    bool may_be_bare; /* all there is to steering are nulls, one word of them at most */
+};
+
+static uint64_t more_mask(void)
+{
+    const struct qwp_record_header header = {.flags = QWP_RECORD_MORE};
+    uint64_t word;
+    memcpy(&word, &header, sizeof word);
+    return word;
+}
+
+static struct likeness likeness_of(const struct qwp_source *source, uint64_t word)
+{
+    struct qwp_record_header header;
+    memcpy(&header, &word, sizeof header);
+    struct likeness like = {.word = word, .size_bytes = header.size_bytes};
+    if (header.kind != QWP_RECORD_ROW || (header.flags & QWP_RECORD_SYMBOL_TEXT) != 0 ||
+        header.size_bytes % QWP_RECORD_ALIGN != 0 || header.shape >= source->shape_count ||
+        header.size_bytes < source->shapes[header.shape]->shape->fixed_bytes) {
+        return like;
+    }
+    like.known = source->shapes[header.shape];
+    like.may_be_bare = like.known->text_count == 0 && like.known->shape->null_words == 1;
+    return like;
+}
+
+/* Most rows are like the one before. */
+void qwp_row_index_more(struct qwp_row_index *index, struct qwp_source *source, uint64_t *end,
+                        uint32_t count_max)
+{
+    if (source->symbols.unset > 0) {
+        return;
+    }
+    const struct qwp_ring_rx *rx = &source->rx;
+    const uint64_t more = more_mask();
+    struct likeness like = {0};
+    uint64_t pos = *end;
+    uint32_t whole = index->count; /* rows of whole units */
+    while (index->count < count_max && rx->tail_seen_pos - pos >= QWP_RECORD_HEADER_BYTES) {
+        const unsigned char *record = rx->data + (pos & rx->data_mask);
+        const uint64_t word = qwp_load_u64(record); /* once: it may change under us */
+        if ((word & ~more) != like.word) {
+            like = likeness_of(source, word & ~more);
+        }
+        const uint64_t next = pos + like.size_bytes;
+        if (like.known == NULL || next > rx->tail_seen_pos || next - *end > rx->unit_bytes_max) {
+            break;
+        }
+        struct qwp_row *row = row_add(index);
+        if (row == NULL) {
+            break;
+        }
+        row->record = record;
+        row->known = like.known;
+        row->source = source;
+        row->flags = 0;
+        if (like.may_be_bare && qwp_load_u64(record + QWP_RECORD_HEADER_BYTES) == 0) {
+            row->steering = qwp_no_nulls;
+            row->part_bytes = 0;
+        } else if (row_steer(index, row, like.size_bytes, NULL) != QWP_OK) {
+            break;
+        }
+        pos = next;
+        if ((word & more) == 0) {
+            whole = index->count;
+            *end = pos;
+        }
+    }
+    index->count = whole;
+}

@@ -55,6 +55,11 @@ void qwp_row_index_reset(struct qwp_row_index *index);
 QWP_MUST_USE enum qwp_result qwp_row_index_unit(struct qwp_row_index *index,
                                                 struct qwp_source *source, uint64_t *end,
                                                 struct qwp_error *err);
+/* Adds the units behind *end and moves it, as long as they are rows that need nothing but to be
+ * looked at and there are fewer than `count_max` rows in the index. What stops it, a fault of the
+ * producer or of ours, qwp_row_index_unit() finds. */
+void qwp_row_index_more(struct qwp_row_index *index, struct qwp_source *source, uint64_t *end,
+                        uint32_t count_max);
 
 /* Copies a symbol out of the ring, judges and interns the copy, and gives its qwp_symbol_code(). */
 QWP_MUST_USE enum qwp_result qwp_row_index_intern(struct qwp_row_index *index,

@@ -85,7 +85,7 @@ static enum qwp_result build(uint64_t *rows, struct qwp_error *err)
 {
     struct qwp_framer_fault fault;
     qwp_framer_begin(framer, frame, FRAME_BYTES, 0);
-    enum qwp_result result = qwp_framer_take(framer, source, &fault);
+    enum qwp_result result = qwp_framer_take(framer, source, UINT64_MAX, &fault);
     size_t len = 0;
     if (result == QWP_OK) {
         *rows = qwp_framer_rows(framer);

@@ -361,7 +361,7 @@ static uint64_t build_frame(struct qwp_decoder *decoder, unsigned char *frame, s
         struct qwp_source *source = producers[turn % PRODUCERS].source;
         enum qwp_result result = QWP_OK;
         while (result == QWP_OK) {
-            result = qwp_framer_take(framer, source, &fault);
+            result = qwp_framer_take(framer, source, 1 + roll(300), &fault);
         }
         ck_assert_msg(result == QWP_AGAIN || result == QWP_LIMIT, "%s", fault.error.text);
         full = result == QWP_LIMIT;
