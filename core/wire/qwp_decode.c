@@ -193,7 +193,7 @@ static enum qwp_result name_is_new(struct decode_pass *pass, uint32_t index, uin
 
 /* Judges name and type of column `index`, whose header was read. */
 static enum qwp_result column_header_check(struct decode_pass *pass, uint32_t index, uint32_t mask,
-                                           bool *has_designated)
+                                           struct qwp_block_head *head)
 {
     struct qwp_column *column = &pass->decoder->columns[index];
     if (qwp_type_field_bytes(column->type) == 0) {
@@ -213,11 +213,12 @@ static enum qwp_result column_header_check(struct decode_pass *pass, uint32_t in
         return decode_fail(pass, QWP_STATUS_PARSE_ERROR, pass->at - 1,
                            "a column of type %s without a name", qwp_type_name(column->type));
     }
-    if (*has_designated) {
+    if (head->has_designated) {
         return decode_fail(pass, QWP_STATUS_PARSE_ERROR, pass->at - 1,
                            "a second designated timestamp");
     }
-    *has_designated = true;
+    head->has_designated = true;
+    head->designated_type = column->type;
     return QWP_OK;
 }
 
@@ -230,6 +231,7 @@ static enum qwp_result decode_column_headers(struct decode_pass *pass, struct qw
         struct qwp_column *column = &decoder->columns[i];
         memset(column, 0, sizeof *column);
         column->row_count = head->row_count;
+        column->time_scale = 1;
         enum qwp_result result = decode_name(pass, "length of a column name", &column->name);
         if (result == QWP_OK) {
             result = decode_skip(pass, 1, "column type");
@@ -240,7 +242,7 @@ static enum qwp_result decode_column_headers(struct decode_pass *pass, struct qw
         column->type = pass->at[-1];
         column->designated = column->name.len == 0;
         if (mask != 0) {
-            result = column_header_check(pass, i, mask, &head->has_designated);
+            result = column_header_check(pass, i, mask, head);
             if (result != QWP_OK) {
                 return result;
             }
@@ -435,6 +437,33 @@ const struct qwp_block_head *qwp_block_head(const struct qwp_decoder *decoder,
     return &decoder->blocks[index];
 }
 
+/* The rest of a compact block, see QWP_ENCODE_COMPACT_TIME: behind a single row with nanoseconds.
+ */
+static void us_as_ns(struct qwp_decoder *decoder, struct qwp_block_head *head,
+                     struct qwp_column *column)
+{
+    const struct qwp_block_head *before = head - 1;
+    if (head == decoder->blocks || column->type != QWP_TYPE_TIMESTAMP || before->row_count != 1 ||
+        before->designated_type != QWP_TYPE_TIMESTAMP_NANOS ||
+        before->table.len != head->table.len ||
+        memcmp(before->table.text, head->table.text, head->table.len) != 0) {
+        return;
+    }
+    struct qwp_cursor cursor;
+    struct qwp_value value;
+    int64_t max = 0;
+    qwp_cursor_init(&cursor, decoder, column);
+    while (qwp_cursor_next(&cursor, &value)) {
+        max = !value.null && value.i64 > max ? value.i64 : max;
+    }
+    if (max > QWP_DESIGNATED_NS_MAX / 1000) {
+        return; /* then it is a table with microseconds after all */
+    }
+    column->type = QWP_TYPE_TIMESTAMP_NANOS;
+    column->time_scale = 1000;
+    head->us_as_ns = true;
+}
+
 void qwp_block_open(struct qwp_decoder *decoder, const struct qwp_message *message, uint32_t index,
                     struct qwp_table_block *block)
 {
@@ -460,6 +489,7 @@ void qwp_block_open(struct qwp_decoder *decoder, const struct qwp_message *messa
         QWP_ASSERT(decode_column_open(&pass, column) == QWP_OK);
         if (column->designated) {
             block->designated = column;
+            us_as_ns(decoder, head, column);
         }
     }
 }

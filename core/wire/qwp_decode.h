@@ -77,6 +77,7 @@ struct qwp_column {
     const unsigned char *values;      /* behind null section, precision, scale and encoding byte */
     const unsigned char *message_end; /* private: reads stay before it */
     uint64_t name_hash;               /* private */
+    uint32_t time_scale;              /* private: of a time on the wire */
 };
 
 /* What is known of a block without opening it. */
@@ -88,6 +89,10 @@ struct qwp_block_head {
     uint32_t first_column; /* private: into decoder->column_offs */
     uint32_t column_count; /* with the designated timestamp */
     bool has_designated;
+    uint8_t designated_type; /* 0: there is none */
+    /* Once it was opened: its designated timestamps are microseconds behind a row of the same table
+     * in nanoseconds, and read as nanoseconds, as a server with such a table takes them. */
+    bool us_as_ns;
 };
 
 struct qwp_decoder {

@@ -115,9 +115,11 @@ static void read_fixed(const struct qwp_cursor *cursor, struct qwp_value *value)
         break;
     case QWP_TYPE_LONG:
     case QWP_TYPE_DATE:
+        value->i64 = qwp_load_i64(at);
+        break;
     case QWP_TYPE_TIMESTAMP:
     case QWP_TYPE_TIMESTAMP_NANOS:
-        value->i64 = qwp_load_i64(at);
+        value->i64 = (int64_t)(qwp_load_u64(at) * column->time_scale);
         break;
     case QWP_TYPE_CHAR:
         value->u64 = qwp_load_u16(at);
@@ -161,7 +163,7 @@ static void read_value(struct qwp_cursor *cursor, struct qwp_value *value)
         break;
     default:
         if (column->gorilla) {
-            value->i64 = (int64_t)next_gorilla_time(cursor);
+            value->i64 = (int64_t)(next_gorilla_time(cursor) * column->time_scale);
         } else {
             read_fixed(cursor, value);
         }

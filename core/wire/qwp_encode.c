@@ -67,6 +67,7 @@ unsigned char *qwp_encode_header(struct encoding *e, unsigned char *at)
     }
     if (designated) {
         *at++ = 0; /* an empty name */
+        e->scratch->type_offs[block->column_count] = (uint32_t)(at - e->start);
         *at++ = block->designated_type;
     }
     return at;

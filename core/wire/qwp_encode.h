@@ -93,8 +93,11 @@ enum {
     QWP_ENCODE_COMPACT_LONG = 2,   /* LONG as INT, SHORT or BYTE */
     QWP_ENCODE_COMPACT_INT = 4,    /* INT as SHORT or BYTE */
     QWP_ENCODE_COMPACT_DOUBLE = 8, /* DOUBLE as FLOAT, if no value changes by a bit */
-    QWP_ENCODE_COMPACT =
-        QWP_ENCODE_COMPACT_LONG | QWP_ENCODE_COMPACT_INT | QWP_ENCODE_COMPACT_DOUBLE,
+    /* The designated timestamp in microseconds instead of nanoseconds, if all are whole ones: their
+     * steps take fewer bits, and those of 2.1 s and more are beyond Gorilla's 32 bits otherwise. */
+    QWP_ENCODE_COMPACT_TIME = 16,
+    QWP_ENCODE_COMPACT = QWP_ENCODE_COMPACT_LONG | QWP_ENCODE_COMPACT_INT |
+                         QWP_ENCODE_COMPACT_DOUBLE | QWP_ENCODE_COMPACT_TIME,
 };
 
 struct qwp_encode_fault {
@@ -117,11 +120,13 @@ enum { QWP_ENCODE_SLICE_ROWS = 128 };
 /* Scratch memory of the encoder: one per encoding thread, no need to initialise. */
 struct qwp_encoder {
     int64_t times[QWP_CHUNK_ROWS_MAX];
+    int64_t times_us[QWP_CHUNK_ROWS_MAX];
     const unsigned char *rows[QWP_ENCODE_SLICE_ROWS];
     unsigned char bytes[QWP_GATHER_ROWS_MAX + 8];      /* one per row: booleans, null flags */
     unsigned char null_bytes[QWP_GATHER_ROWS_MAX + 8]; /* byte null_byte_index of all null words */
     uint32_t null_byte_index;
-    uint32_t type_offs[QWP_COLUMNS_MAX]; /* of each column's type, from the block's start */
+    uint32_t type_offs[QWP_COLUMNS_MAX + 1]; /* of each column's type, from the block's start; the
+                                                designated timestamp's is the last */
     /* Of a chunk's first row, when it goes ahead: */
     uint32_t first_bytes[QWP_COLUMNS_MAX]; /* bytes of its text or array */
     bool first_null[QWP_COLUMNS_MAX + 1];  /* the designated timestamp's is the last */

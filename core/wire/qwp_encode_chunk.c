@@ -252,8 +252,8 @@ static enum qwp_result put_column(struct range *range, uint32_t index, unsigned 
         break;
     case QWP_TYPE_TIMESTAMP:
     case QWP_TYPE_TIMESTAMP_NANOS:
-        (void)copy_times(range, &column);
-        column.at = qwp_encode_put_times(&range->e, column.value_count, column.at);
+        column.at = qwp_encode_put_times(&range->e, copy_times(range, &column), column.value_count,
+                                         column.at);
         break;
     case QWP_TYPE_VARCHAR:
     case QWP_TYPE_BINARY:
@@ -283,8 +283,7 @@ static enum qwp_result put_designated(struct range *range, unsigned char **at)
     if (qwp_encode_bad_time(times, rows, range->chunk->designated_type) != rows) {
         return fault(range, &column, "designated timestamp out of range");
     }
-    **at = 0; /* never null */
-    *at = qwp_encode_put_times(&range->e, rows, *at + 1);
+    *at = qwp_encode_put_designated(&range->e, *at);
     return QWP_OK;
 }
 
@@ -316,10 +315,22 @@ static enum qwp_result put_range(struct qwp_encoder *encoder, const struct qwp_c
     return result;
 }
 
+static size_t guess_time_saving(const struct qwp_chunk *chunk, const struct encoding *e)
+{
+    if (chunk->designated_type == QWP_TYPE_NONE) {
+        return 0;
+    }
+    const uint32_t n =
+        chunk->row_count < QWP_ENCODE_SAMPLE_TIMES ? chunk->row_count : QWP_ENCODE_SAMPLE_TIMES;
+    int64_t times[QWP_ENCODE_SAMPLE_TIMES];
+    copy_once(times, chunk->parts[chunk->column_count].values, n * sizeof *times);
+    return qwp_encode_time_saving(e, chunk->designated_type, times, n);
+}
+
 /* Bytes a row saves if it goes on as in a few samples. */
 static size_t guess_saving(const struct qwp_chunk *chunk, const struct encoding *e)
 {
-    size_t saving = 0;
+    size_t saving = guess_time_saving(chunk, e);
     for (uint32_t c = 0; c < chunk->column_count; c++) {
         const uint8_t type = chunk->columns[c].type;
         const uint32_t count = chunk->parts[c].value_count;

@@ -167,8 +167,16 @@ enum qwp_result qwp_encode_geohashes(struct encoding *e, struct column *column);
 enum qwp_result qwp_encode_times(struct encoding *e, struct column *column);
 enum qwp_result qwp_encode_texts(struct encoding *e, struct column *column);
 enum qwp_result qwp_encode_arrays(struct encoding *e, struct column *column);
-/* Encoding byte, if the message has them, and n times out of the scratch memory. */
-unsigned char *qwp_encode_put_times(struct encoding *e, uint32_t n, unsigned char *at);
+/* Encoding byte, if the message has them, and n times. */
+unsigned char *qwp_encode_put_times(struct encoding *e, const int64_t *times, uint32_t n,
+                                    unsigned char *at);
+/* The designated timestamps of the block out of the scratch memory, in their range, with their null
+ * flag; sets the type if they go in another than declared. */
+unsigned char *qwp_encode_put_designated(struct encoding *e, unsigned char *at);
+/* What the designated timestamps save a row in microseconds if all are as these n. */
+size_t qwp_encode_time_saving(const struct encoding *e, uint8_t designated_type,
+                              const int64_t *times, uint32_t n);
+enum { QWP_ENCODE_SAMPLE_TIMES = 16 };
 /* Index of the first designated time that a server must not see, n if there is none. */
 uint32_t qwp_encode_bad_time(const int64_t *times, uint32_t n, uint8_t designated_type);
 /* Number of the first of texts [from, count) that is no UTF-8, count if there is none; offsets[i]

@@ -171,10 +171,26 @@ static uint32_t guess_saving(const struct encoding *e, uint32_t index)
     return qwp_type_field_bytes(block->columns[index].type) - widest;
 }
 
+/* The same of the designated timestamps, by those of the block's first rows. */
+static size_t guess_time_saving(const struct encoding *e)
+{
+    const struct qwp_block *block = e->block;
+    if (block->designated_type == QWP_TYPE_NONE) {
+        return 0;
+    }
+    const struct qwp_run *run = &block->runs[0];
+    const uint32_t n =
+        run->row_count < QWP_ENCODE_SAMPLE_TIMES ? run->row_count : QWP_ENCODE_SAMPLE_TIMES;
+    int64_t times[QWP_ENCODE_SAMPLE_TIMES];
+    qwp_gather_fixed(block->records, n, run->shape->designated_off, sizeof *times,
+                     (unsigned char *)times);
+    return qwp_encode_time_saving(e, block->designated_type, times, n);
+}
+
 bool qwp_encode_compact_pays(const struct encoding *e, size_t header_len)
 {
     const struct qwp_block *block = e->block;
-    size_t saving = 0;
+    size_t saving = guess_time_saving(e);
     for (uint32_t c = 0; c < block->column_count; c++) {
         if (qwp_encode_may_narrow(e, block->columns[c].type)) {
             saving += guess_saving(e, c);

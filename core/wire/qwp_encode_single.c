@@ -52,9 +52,9 @@ enum qwp_result qwp_encode_geohashes(struct encoding *e, struct column *column)
     return QWP_OK;
 }
 
-unsigned char *qwp_encode_put_times(struct encoding *e, uint32_t n, unsigned char *at)
+unsigned char *qwp_encode_put_times(struct encoding *e, const int64_t *times, uint32_t n,
+                                    unsigned char *at)
 {
-    const int64_t *times = e->scratch->times;
     if ((e->flags & QWP_ENCODE_GORILLA) != 0) {
         const size_t len = n < QWP_GORILLA_TIMES_MIN ? 0 : qwp_gorilla_encode(times, n, at + 1);
         *at++ = len != 0;
@@ -80,7 +80,7 @@ enum qwp_result qwp_encode_times(struct encoding *e, struct column *column)
             done += n;
         }
     }
-    column->at = qwp_encode_put_times(e, done, column->at);
+    column->at = qwp_encode_put_times(e, e->scratch->times, done, column->at);
     return QWP_OK;
 }
 
@@ -103,6 +103,54 @@ uint32_t qwp_encode_bad_time(const int64_t *times, uint32_t n, uint8_t designate
     return bad;
 }
 
+/* Times that are not negative in microseconds; false if some are no whole ones. */
+static bool times_to_us(const int64_t *times, uint32_t n, int64_t *times_us)
+{
+    uint64_t rest = 0;
+    for (uint32_t i = 0; i < n && rest == 0; i += QWP_ENCODE_SLICE_ROWS) {
+        const uint32_t end = n - i < QWP_ENCODE_SLICE_ROWS ? n : i + QWP_ENCODE_SLICE_ROWS;
+        for (uint32_t k = i; k < end; k++) {
+            const uint64_t us = (uint64_t)times[k] / 1000;
+            rest |= (uint64_t)times[k] - us * 1000;
+            times_us[k] = (int64_t)us;
+        }
+    }
+    return rest == 0;
+}
+
+static bool may_go_in_us(const struct encoding *e, uint8_t designated_type, uint32_t n)
+{
+    return designated_type == QWP_TYPE_TIMESTAMP_NANOS && n >= QWP_GORILLA_TIMES_MIN &&
+           (e->flags & QWP_ENCODE_COMPACT_TIME) != 0 && (e->flags & QWP_ENCODE_GORILLA) != 0;
+}
+
+unsigned char *qwp_encode_put_designated(struct encoding *e, unsigned char *at)
+{
+    struct qwp_encoder *scratch = e->scratch;
+    const uint32_t n = e->block->row_count;
+    const int64_t *times = scratch->times;
+    if (may_go_in_us(e, e->block->designated_type, n) && times_to_us(times, n, scratch->times_us)) {
+        times = scratch->times_us;
+        e->start[scratch->type_offs[e->block->column_count]] = QWP_TYPE_TIMESTAMP;
+    }
+    *at++ = 0; /* never null */
+    return qwp_encode_put_times(e, times, n, at);
+}
+
+size_t qwp_encode_time_saving(const struct encoding *e, uint8_t designated_type,
+                              const int64_t *times, uint32_t n)
+{
+    int64_t times_us[QWP_ENCODE_SAMPLE_TIMES];
+    unsigned char encoded[8 * QWP_ENCODE_SAMPLE_TIMES + QWP_GORILLA_SLACK];
+    if (!may_go_in_us(e, designated_type, n) ||
+        qwp_encode_bad_time(times, n, designated_type) != n || !times_to_us(times, n, times_us)) {
+        return 0;
+    }
+    const size_t ns_bytes = qwp_gorilla_encode(times, n, encoded);
+    const size_t us_bytes = qwp_gorilla_encode(times_us, n, encoded);
+    return us_bytes == 0 ? 0 : ((ns_bytes == 0 ? 8 * (size_t)n : ns_bytes) - us_bytes) / n;
+}
+
 enum qwp_result qwp_encode_designated(struct encoding *e, unsigned char **at)
 {
     const struct qwp_block *block = e->block;
@@ -123,7 +171,6 @@ enum qwp_result qwp_encode_designated(struct encoding *e, unsigned char **at)
     if (bad != block->row_count) {
         return qwp_encode_fault(e, bad, block->column_count, "designated timestamp out of range");
     }
-    **at = 0; /* never null */
-    *at = qwp_encode_put_times(e, block->row_count, *at + 1);
+    *at = qwp_encode_put_designated(e, *at);
     return QWP_OK;
 }

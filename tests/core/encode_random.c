@@ -388,9 +388,11 @@ static void random_run(struct fixture *f, uint32_t row_count, bool whole, struct
     }
     const int64_t max = f->block.designated_type == QWP_TYPE_TIMESTAMP ? QWP_DESIGNATED_US_MAX
                                                                        : QWP_DESIGNATED_NS_MAX;
+    const int64_t unit = random_below(state, 2) == 0 ? 1 : 1000;
     for (uint32_t row = 0; row < row_count; row++) {
         const int64_t time = clock_next(designated, state);
         run->times[row] = time < 0 ? 0 : time > max ? max : time;
+        run->times[row] -= run->times[row] % unit;
     }
 }
 
@@ -611,6 +613,20 @@ static void check_block(const struct fixture *f, const struct qwp_decoder *decod
     }
 }
 
+/* Whether the designated timestamps of these rows have to be in microseconds on the wire. */
+static bool expected_us(const struct fixture *f, unsigned flags, struct rows rows)
+{
+    int64_t rest = 0;
+    uint32_t row = 0;
+    for (uint32_t r = 0; r < f->block.run_count; r++) {
+        for (uint32_t i = 0; i < f->runs[r].row_count; i++, row++) {
+            rest |= row < rows.first ? 0 : f->runs[r].times[i] % 1000;
+        }
+    }
+    return f->block.designated_type == QWP_TYPE_TIMESTAMP_NANOS && rest == 0 && rows.count >= 3 &&
+           (flags & QWP_ENCODE_COMPACT_TIME) != 0 && (flags & QWP_ENCODE_GORILLA) != 0;
+}
+
 void check_decoded(const struct fixture *f, struct qwp_decoder *decoder, unsigned flags,
                    const struct qwp_message *message)
 {
@@ -625,5 +641,7 @@ void check_decoded(const struct fixture *f, struct qwp_decoder *decoder, unsigne
     ck_assert_uint_ne(flags & QWP_ENCODE_COMPACT, 0);
     check_block(f, decoder, &block, 0, (struct rows){0, 1});
     qwp_block_open(decoder, message, 1, &block);
-    check_block(f, decoder, &block, flags, (struct rows){1, rows - 1});
+    const struct rows others = {1, rows - 1};
+    ck_assert_int_eq(decoder->blocks[1].us_as_ns, expected_us(f, flags, others));
+    check_block(f, decoder, &block, flags, others);
 }

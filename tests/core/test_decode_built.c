@@ -297,6 +297,49 @@ START_TEST(decode_bad_array_is_refused)
 }
 END_TEST
 
+/* A block of one row with nothing but its time. */
+static void put_time_block(const char *table, uint8_t type, int64_t time)
+{
+    put_name(table);
+    put_varint(1);
+    put_varint(1);
+    put_name("");
+    put_byte(type);
+    put_byte(0);
+    put_i64(time);
+}
+
+START_TEST(decode_us_behind_ns_are_ns)
+{
+    enum { BLOCKS = 6 };
+    const int64_t late = QWP_DESIGNATED_NS_MAX / 1000 + 1; /* no nanosecond timestamp */
+    begin(0, BLOCKS);
+    put_time_block("a", QWP_TYPE_TIMESTAMP_NANOS, 5000);
+    put_time_block("a", QWP_TYPE_TIMESTAMP, 6);
+    put_time_block("b", QWP_TYPE_TIMESTAMP, 7);
+    put_time_block("a", QWP_TYPE_TIMESTAMP, 8); /* not right behind */
+    put_time_block("c", QWP_TYPE_TIMESTAMP_NANOS, 9);
+    put_time_block("c", QWP_TYPE_TIMESTAMP, late);
+    const int64_t times[BLOCKS] = {5000, 6000, 7, 8, 9, late};
+    static const bool ns[BLOCKS] = {true, true, false, false, true, false};
+    struct qwp_decoder decoder;
+    struct qwp_message message;
+    qwp_decoder_init(&decoder, NULL);
+    expect_ok_in(&decoder, &message);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        struct qwp_table_block block;
+        struct qwp_cursor cursor;
+        struct qwp_value value;
+        qwp_block_open(&decoder, &message, i, &block);
+        qwp_cursor_init(&cursor, &decoder, block.designated);
+        ck_assert(qwp_cursor_next(&cursor, &value));
+        ck_assert_int_eq(value.i64, times[i]);
+        ck_assert_int_eq(value.type, ns[i] ? QWP_TYPE_TIMESTAMP_NANOS : QWP_TYPE_TIMESTAMP);
+    }
+    qwp_decoder_fini(&decoder);
+}
+END_TEST
+
 START_TEST(decode_bad_time_is_refused)
 {
     begin_column(0, 1, "", QWP_TYPE_TIMESTAMP_NANOS);
@@ -497,6 +540,7 @@ int main(void)
     tcase_add_test(tcase, decode_bad_text_is_refused);
     tcase_add_test(tcase, decode_bad_parameter_is_refused);
     tcase_add_test(tcase, decode_bad_array_is_refused);
+    tcase_add_test(tcase, decode_us_behind_ns_are_ns);
     tcase_add_test(tcase, decode_bad_time_is_refused);
     tcase_add_test(tcase, decode_gorilla_block_gives_its_times);
     tcase_add_test(tcase, decode_dictionary_follows_its_rules);

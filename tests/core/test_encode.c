@@ -278,6 +278,39 @@ START_TEST(compact_that_does_not_pay_is_left)
 }
 END_TEST
 
+enum { TICKS = 10, SERIES = 10 };
+
+/* Rows of SERIES series with one time each tick; returns the bytes of a row. */
+static double ticks_row_bytes(int64_t step_ns, unsigned flags, struct qwp_encoded *done)
+{
+    const struct qwp_block_column column = {NAME("v"), QWP_TYPE_BYTE, 0};
+    struct fixture f;
+    fixture_init(&f, "t", &column, 1, QWP_TYPE_TIMESTAMP_NANOS);
+    struct fixture_run *run = fixture_add_run(&f, NULL, TICKS * SERIES, NULL, 0);
+    for (uint32_t row = 0; row < TICKS * SERIES; row++) {
+        run->times[row] = INT64_C(1700000000000000000) + row / SERIES * step_ns;
+    }
+    fixture_build(&f);
+    ck_assert_int_eq(fixture_encode(&f, flags, done), QWP_OK);
+    fixture_free(&f);
+    return (double)done->len / (TICKS * SERIES);
+}
+
+START_TEST(compact_time_is_in_microseconds)
+{
+    const unsigned wide = QWP_ENCODE_GORILLA;
+    const unsigned compact = QWP_ENCODE_GORILLA | QWP_ENCODE_COMPACT;
+    struct qwp_encoded done;
+    /* 10 s are more nanoseconds than Gorilla has bits for: 8 bytes a time. */
+    ck_assert(ticks_row_bytes(INT64_C(10000000000), wide, &done) > 9);
+    ck_assert_uint_eq(done.table_count, 1);
+    ck_assert(ticks_row_bytes(INT64_C(10000000000), compact, &done) < 3);
+    ck_assert_uint_eq(done.table_count, 2);
+    ck_assert(ticks_row_bytes(INT64_C(10000000001), compact, &done) > 9);
+    ck_assert_uint_eq(done.table_count, 1);
+}
+END_TEST
+
 /* --- faults --- */
 
 struct bad_value {
@@ -433,6 +466,7 @@ int main(void)
     tcase_add_test(tcase, symbol_code_is_the_varint);
     tcase_add_test(tcase, compact_long_takes_narrowest_type_without_its_null);
     tcase_add_test(tcase, compact_that_does_not_pay_is_left);
+    tcase_add_test(tcase, compact_time_is_in_microseconds);
     tcase_add_test(tcase, encode_bad_value_names_row_and_column);
     tcase_add_test(tcase, encode_bad_value_of_a_null_is_ignored);
     tcase_add_test(tcase, encode_designated_out_of_range_is_refused);

@@ -8,6 +8,7 @@ from stack import Stack, arguments, wait_until
 
 ROWS = 40
 T0_NS = 1700000000000000000
+STEP_NS = 3 * 10**9 + 1000  # whole microseconds, and more nanoseconds than Gorilla takes
 INF, NAN = float("inf"), float("nan")
 FLOAT_MAX = 3.4028234663852886e38
 # By declared type and by the narrowest type on the wire: values at its ends, and one beyond the next.
@@ -52,7 +53,7 @@ def columns_for(server_type=None):
             yield "%s_%s_%s" % (declared, name, pattern), declared, values
 
 
-def write(producer, table, columns, first=0):
+def write(producer, table, columns, first=0, step_ns=STEP_NS):
     handle = producer.table(table, [("id", "long", 0)] + [(n, t, 0) for n, t, _ in columns])
     producer.unit_begin()  # one frame
     for r in range(first, first + ROWS):
@@ -60,7 +61,7 @@ def write(producer, table, columns, first=0):
         for c, (name, _, values) in enumerate(columns):
             if not NULLS[name.rsplit("_", 1)[1]](r - first):
                 row[name] = values[(r - first + c) % len(values)]
-        handle.row(row, ("ns", T0_NS + r))
+        handle.row(row, ("ns", T0_NS + r * step_ns))
     producer.unit_publish()
     producer.wait_acked()
 
@@ -72,7 +73,7 @@ def write_all(producer, prefix):
     yield prefix + "new", ROWS
 
     write(producer, prefix + "columns", [])
-    write(producer, prefix + "columns", everything, ROWS)
+    write(producer, prefix + "columns", everything, ROWS, step_ns=1)
     yield prefix + "columns", 2 * ROWS
 
     write(producer, prefix + "dropped", everything)
@@ -83,12 +84,12 @@ def write_all(producer, prefix):
                count(prefix + "dropped") > 0, "the table is made again", 60)
     yield prefix + "dropped", ROWS
 
-    for server_type in EXISTING:
+    for i, server_type in enumerate(EXISTING):
         table = prefix + server_type.split("(")[0].lower()
         columns = list(columns_for(server_type))
-        sql('create table "%s" (id long, %s, timestamp timestamp_ns) timestamp(timestamp) '
-            'partition by day wal' % (table, ", ".join('"%s" %s' % (name, server_type)
-                                                       for name, _, _ in columns)))
+        sql('create table "%s" (id long, %s, timestamp %s) timestamp(timestamp) partition by day wal'
+            % (table, ", ".join('"%s" %s' % (name, server_type) for name, _, _ in columns),
+               "timestamp" if i % 2 else "timestamp_ns"))
         write(producer, table, columns)
         yield table, ROWS
 

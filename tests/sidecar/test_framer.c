@@ -287,6 +287,7 @@ static uint64_t nulls_beyond; /* columns absent from a row's shape: null without
 /* A block's columns, read row by row. */
 struct reader {
     bool has[COLUMNS + 1]; /* the last one: the designated timestamp */
+    bool us_as_ns;
     struct qwp_cursor cursors[COLUMNS + 1];
 };
 
@@ -315,7 +316,9 @@ static void check_row(struct reader *reader, int table)
     const int64_t seq = values[0].i64;
     EXPECT(seq == producers[p].seen_seq[table]++);
     if (reader->has[COLUMNS]) {
-        EXPECT(values[COLUMNS].i64 == time_of(p, seq));
+        /* Microseconds are read as nanoseconds where the row before says so. */
+        EXPECT(values[COLUMNS].i64 == time_of(p, seq) ||
+               (reader->us_as_ns && values[COLUMNS].i64 == time_of(p, seq) * 1000));
     }
     for (uint32_t c = 2; c < COLUMNS; c++) {
         if (!reader->has[c]) {
@@ -341,6 +344,7 @@ static uint64_t check_frame(struct qwp_decoder *decoder, const unsigned char *fr
         qwp_block_open(decoder, &message, b, &block);
         struct reader reader;
         reader_init(&reader, decoder, &block);
+        reader.us_as_ns = decoder->blocks[b].us_as_ns;
         for (uint32_t row = 0; row < block.row_count; row++) {
             check_row(&reader, block.table.text[1] - '0');
         }
