@@ -3,7 +3,7 @@
  * A block of 1,024 rows (QWP_GATHER_ROWS_MAX) is encoded over and over; its records lie one behind
  * the other as in a ring. "warm" encodes one block again and again, so that records come from the
  * second-level cache at best; "cold" walks over 64 MiB of records, as if a producer on another core
- * had just written them.
+ * had just written them. The baseline, in turn with each, copies the same records with memcpy.
  *
  * Times are CPU time of the thread, so that other work on the machine disturbs less; the minimum is
  * what an undisturbed core does.
@@ -383,17 +383,41 @@ static size_t encode(struct bench *b, uint32_t block)
     return done.len;
 }
 
+/* Nanoseconds a row to copy the records, to where the block goes: what any gathering must pay. */
+static double copy(struct bench *b, unsigned char *to, uint32_t blocks)
+{
+    const size_t block_bytes = record_bytes_max(b) * b->rows;
+    const int64_t start = qwp_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+    for (uint32_t i = 0; i < blocks; i++) {
+        memcpy(to, b->memory + i % b->block_count * block_bytes, block_bytes);
+        __asm__ volatile("" ::: "memory");
+    }
+    return (double)(qwp_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - start) /
+           ((double)blocks * b->rows);
+}
+
 static struct bench_json json;
+
+static void note(const char *name, bool cold, const double *ns, const double *copied, int repeats)
+{
+    char base[64];
+    const char *part = cold ? "encode, cold" : "encode, warm";
+    snprintf(base, sizeof base, "%s, copy", name);
+    bench_json_runs(&json, part, name, base, "ns", ns, repeats);
+    bench_json_runs(&json, part, base, NULL, "ns", copied, repeats);
+}
 
 static void measure(const struct layout *layout, uint32_t rows, bool cold, uint32_t repeats,
                     bool smoke)
 {
     struct bench b;
     double ns[REPEATS_MAX];
+    double copied[REPEATS_MAX];
     bench_init(&b, layout, rows, cold, smoke ? 1024 * 1024 : COLD_BYTES);
     const uint32_t encodes = cold ? b.block_count : smoke ? 1 : WARM_BLOCKS_PER_REPEAT;
     size_t len = encode(&b, 0);
     const uint32_t checksum = qwp_crc32c(0, b.dst, len);
+    unsigned char *to = allocate(record_bytes_max(&b) * rows);
     for (uint32_t r = 0; r < repeats; r++) {
         const int64_t start = qwp_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
         for (uint32_t i = 0; i < encodes; i++) {
@@ -401,14 +425,17 @@ static void measure(const struct layout *layout, uint32_t rows, bool cold, uint3
         }
         ns[r] =
             (double)(qwp_clock_read_ns(CLOCK_THREAD_CPUTIME_ID) - start) / ((double)encodes * rows);
+        copied[r] = copy(&b, to, encodes);
     }
-    bench_json_runs(&json, cold ? "encode, cold" : "encode, warm", layout->name, NULL, "ns", ns,
-                    (int)repeats);
+    note(layout->name, cold, ns, copied, (int)repeats);
     qsort(ns, repeats, sizeof *ns, compare_doubles);
-    printf("%-18s %-5s %8.2f %8.2f %8.2f %9zu %9.1f   %08x\n", layout->name, cold ? "cold" : "warm",
-           ns[repeats / 2], ns[0], ns[repeats - 1 - repeats / 10], record_bytes_max(&b),
-           (double)len / rows, checksum);
+    qsort(copied, repeats, sizeof *copied, compare_doubles);
+    printf("%-18s %-5s %8.2f %8.2f %8.2f %6.2f %9zu %9.1f   %08x\n", layout->name,
+           cold ? "cold" : "warm", ns[repeats / 2], ns[0], ns[repeats - 1 - repeats / 10],
+           ns[repeats / 2] / copied[repeats / 2], record_bytes_max(&b), (double)len / rows,
+           checksum);
     fflush(stdout);
+    free(to);
     bench_fini(&b);
 }
 
@@ -448,8 +475,8 @@ int main(int argc, char **argv)
     uname(&system);
     printf("%s %s %s, %u rows a block, %u repeats, seed %016llx\n", system.sysname, system.release,
            system.machine, rows, repeats, (unsigned long long)SEED);
-    printf("%-18s %-5s %8s %8s %8s %9s %9s   %s\n", "row", "cache", "ns/row", "min", "p90",
-           "record B", "wire B", "checksum");
+    printf("%-18s %-5s %8s %8s %8s %6s %9s %9s   %s\n", "row", "cache", "ns/row", "min", "p90",
+           "x copy", "record B", "wire B", "checksum");
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         if (only == NULL || strcmp(only, layouts[i].name) == 0) {
             measure(&layouts[i], rows, false, repeats, smoke);

@@ -12,14 +12,14 @@ import plot
 
 # figure -> (heading, scale)
 FIGURES = {
-    "ns": ("ns", 1), "given_ns": ("ns a row given", 1), "rows_per_s": ("M rows/s", 1e-6),
+    "ns": ("ns", 1), "cpu_ns": ("CPU ns", 1), "given_ns": ("ns a row given", 1), "rows_per_s": ("M rows/s", 1e-6),
     "cpu": ("CPU s / M rows", 1), "producer_cpu": ("producer", 1), "sidecar_cpu": ("sidecar", 1),
     "sink_cpu": ("sink", 1), "wire_bytes": ("B/row on the wire", 1), "rows_a_message": ("rows a message", 1),
     "p50": ("p50 µs", 1e-3), "p90": ("p90 µs", 1e-3), "p99": ("p99 µs", 1e-3), "p999": ("p99.9 µs", 1e-3),
     "max": ("most µs", 1e-3), "busy": ("% of a core", 100), "core": ("% of a core", 100),
     "switches": ("switches/s", 1), "rate": ("rows/s given", 1), "producer_ns": ("producer ns/row", 1),
     "sidecar_ns": ("sidecar ns/row", 1), "sink_ns": ("sink ns/row", 1), "feed_ns": ("feed ns/row", 1),
-    "file_bytes": ("B/row in the file", 1), "gb_per_s": ("GB/s", 1), "ns_per_byte": ("sender CPU ns/byte", 1),
+    "file_bytes": ("B/row in the file", 1), "gb_per_s": ("GB/s", 1), "ns_per_byte": ("CPU ns/byte", 1),
     "publish_p50": ("publish p50 µs", 1e-3), "publish_p99": ("publish p99 µs", 1e-3),
     "fill_per_s": ("filling, M rows/s", 1e-6), "first_quarter": ("first quarter, M rows/s", 1e-6),
     "last_quarter": ("last quarter, M rows/s", 1e-6), "first_s": ("s to the first message", 1),
@@ -380,18 +380,43 @@ def section_growth(page):
         page.add(details(part))
 
 
+def section_limits(page):
+    """How far what the sidecar spends on a row is from what the machine needs for its bytes."""
+    part = page.part("bench_limits", "limits")
+    page.add("## How far from what the machine allows\n\nCPU of the sidecar for a row, beside what the same "
+             "bytes cost in one copy from and to memory, in AES-GCM and in a loopback send.\n")
+    per_byte = {name: part.median(name, "ns_per_byte") for name in part.cases}
+    throughput = page.part("bench_e2e", "throughput")
+    rows = []
+    for name in throughput.cases:
+        dims = throughput.dims(name)
+        if dims.get("producers") != 1 or dims["store"] != "memory" or not all(per_byte.values()) or not per_byte:
+            continue
+        wire, cpu = throughput.median(name, "wire_bytes"), throughput.median(name, "sidecar_cpu")
+        if wire is None or cpu is None:
+            continue
+        tls = dims["scheme"] == "wss"
+        parts = [wire * per_byte["copy from and to memory"],
+                 wire * per_byte["AES-128-GCM"] if tls else 0.0, wire * per_byte["loopback send"]]
+        rows.append([name, number(1e3 * cpu), *map(number, parts), "%.1f" % (1e3 * cpu / sum(parts))])
+    if rows:
+        page.add(table(["", "sidecar ns/row", "copy", "AES-GCM", "send", "times their sum"], rows))
+    page.add(details(part))
+
+
 def section_parts(page):
     page.add("## The parts\n")
     warm, cold = page.part("bench_encode", "encode, warm"), page.part("bench_encode", "encode, cold")
     page.bars("encode", "Encoding a row, by type and width", "ns", [
-        (name, {"warm": warm.median(name, "ns"), "cold": cold.median(name, "ns")}) for name in warm.cases])
+        (name, {"warm": warm.median(name, "ns"), "cold": cold.median(name, "ns")})
+        for name, case in warm.cases.items() if case["base"] is not None])
     for program in ("bench_encode", "bench_store", "bench_session"):
         for part in page.programs.get(program, {}).values():
             page.add(details(Part("%s: %s" % (program, part.title), part.cases, part.failed)))
 
 
 SECTIONS = (section_compare, section_producer, section_throughput, section_latency, section_tsbs,
-            section_growth, section_parts)
+            section_growth, section_limits, section_parts)
 
 
 def make(directory):
