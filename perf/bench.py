@@ -123,9 +123,18 @@ class Stack:
         return json.loads(out.stdout) if out.stdout else {}
 
     def producer(self, *words):
-        process = self.producer_begin(*words)
-        self.producer_ready(process)
-        return process
+        return self.producers([words])[0]
+
+    def producers(self, each):
+        """Producers, by their arguments, that the sidecar has attached and that wait for go()."""
+        processes = [self.producer_begin(*words) for words in each]
+        for process in processes:
+            self.producer_ready(process)
+        living = sum(process.args[0].endswith("load_producer") and process.poll() is None
+                     for process in self.processes)
+        self.wait_for(self.sidecar, lambda: self.status().get("ring_count") == living,
+                      "%d rings are attached" % living)
+        return processes
 
     def producer_begin(self, *words):
         return self.start("load_producer", "--rings", self.rings, *words, stdin=subprocess.PIPE,

@@ -91,10 +91,8 @@ def throughput(options, bin_dir, tls, store, producers, rows, words):
     with tempfile.TemporaryDirectory(prefix="qwp-bench-", dir=options.disk) as disk:
         conf = {"memory": "", "tmpfs": "sf_dir={dir}/store;", "disk": "sf_dir=%s;" % disk}[store]
         with Stack(bin_dir, tls, conf=conf) as stack:
-            running = [stack.producer_begin("--name", "p%d" % i, "--rows", rows // producers, *words)
-                       for i in range(producers)]
-            for process in running:
-                stack.producer_ready(process)
+            running = stack.producers([["--name", "p%d" % i, "--rows", rows // producers, *words]
+                                       for i in range(producers)])
             before = [cpu_s(process.pid) for process in (stack.sidecar, stack.sink)]
             for process in running:
                 go(process)

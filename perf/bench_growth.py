@@ -45,11 +45,9 @@ COLUMNS = [Column("M rows/s", "rows_per_s", 1e-6, "%.2f", ratio=True),
 def through(bin_dir, rows, producers, words, sidecar=(), idle=0):
     """So many rows by all producers together; `idle` more are attached and say nothing."""
     with Stack(bin_dir, sidecar=sidecar) as stack:
-        processes = [stack.producer_begin("--name", "p%d" % i, "--rows",
-                                          rows // producers if i < producers else 1, *words)
-                     for i in range(producers + idle)]
-        for process in processes:
-            stack.producer_ready(process)
+        processes = stack.producers([["--name", "p%d" % i, "--rows",
+                                      rows // producers if i < producers else 1, *words]
+                                     for i in range(producers + idle)])
         running, waiting = processes[:producers], processes[producers:]
         before = [cpu_s(process.pid) for process in (stack.sidecar, stack.sink)]
         for process in running:

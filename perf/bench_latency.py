@@ -67,7 +67,7 @@ def rates(options):
     """(rate, rows): some seconds each."""
     if options.smoke:
         return ((10000, 1000),)
-    seconds = 3 if options.quick else 8
+    seconds = 2 if options.quick else 8
     return tuple((rate, rate * seconds) for rate in (1000, 10000, 100000))
 
 
@@ -126,7 +126,7 @@ def idle(bin_dir, tls, producers, seconds):
         first = stack.producer("--rows", 10)
         go(first)
         stack.finish(first)
-        waiting = [stack.producer("--name", "idle%d" % i, "--rows", 1) for i in range(producers)]
+        waiting = stack.producers([["--name", "idle%d" % i, "--rows", 1] for i in range(producers)])
         time.sleep(2)  # spares are made, the last figures written
         out = shares_of(stack.sidecar.pid, seconds)
         for process in waiting:
@@ -155,7 +155,8 @@ def bench_idle(results, options):
                               functools.partial(idle, results.bin_dir, scheme == "wss", producers, seconds),
                               "a process that sleeps", {"producers": producers, "scheme": scheme}))
     results.measure("idle", "%d s with nothing to do, connected" % seconds,
-                    cases[:2] if options.smoke else cases, min(options.repeats, 3),
+                    cases[:2] if options.smoke else cases,
+                    1 if options.quick else min(options.repeats, 3),
                     [Column("% of a core", "core", 100, "%.3f"),
                      Column("switches/s", "switches", form="%.2f")])
 
