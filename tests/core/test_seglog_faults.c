@@ -389,6 +389,104 @@ START_TEST(faults_of_each_call_while_opening)
 }
 END_TEST
 
+enum { OLD = 6, DAMAGED = 3 };
+
+/* One frame to a segment; one in the middle, which open does not read, is damaged. */
+static void damaged_prepare(const struct qwp_seglog_options *options)
+{
+    struct qwp_seglog *log = store_open(options);
+    for (int i = 0; i < OLD; i++) {
+        ck_assert_int_eq(store_append(log, 40000), QWP_OK);
+    }
+    qwp_seglog_close(log);
+    DIR *list = opendir(slot);
+    ck_assert_ptr_nonnull(list);
+    const struct dirent *entry;
+    while ((entry = readdir(list)) != NULL) {
+        unsigned char header[24];
+        char path[700];
+        snprintf(path, sizeof path, "%s/%.200s", slot, entry->d_name);
+        const int fd = strstr(path, ".sfa") != NULL ? open(path, O_RDWR) : -1;
+        if (fd >= 0 && pread(fd, header, sizeof header, 0) == sizeof header &&
+            qwp_load_u64(header + 8) == DAMAGED) {
+            ck_assert_int_eq(pwrite(fd, "damage", 6, 1000), 6);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    closedir(list);
+}
+
+/* By the table's clock only. */
+static uint64_t deliver(struct qwp_seglog *log, struct qwp_seglog_cursor *cursor)
+{
+    uint64_t count = 0;
+    for (int i = 0; i < 10; i++) {
+        struct qwp_frame frame;
+        while (qwp_seglog_next(log, cursor, &frame) == QWP_OK) {
+            ck_assert(store_filled(frame.payload, frame.len, frame.fsn));
+            count++;
+        }
+        keep(log, 2);
+    }
+    if (count > 0) {
+        qwp_seglog_ack(log, cursor->fsn - 1);
+    }
+    keep(log, 30);
+    return count;
+}
+
+static unsigned long life_damaged(bool periodic, unsigned long from, int error)
+{
+    fault_set(0, 0, 0);
+    struct qwp_seglog_options options = options_make(periodic);
+    options.total_bytes_max = 12 * 64 * 1024;
+    damaged_prepare(&options);
+    struct qwp_seglog *log = store_open(&options);
+    struct qwp_seglog_cursor cursor = {0};
+    fault_set(from, 1, error);
+    uint64_t count = 0;
+    for (int i = 0; i < PATIENCE && qwp_seglog_acked_count(log) < OLD; i++) {
+        if (i == 0) {
+            ck_assert_int_eq(store_append(log, 1000), QWP_OK);
+        }
+        count += deliver(log, &cursor);
+    }
+    count += deliver(log, &cursor);
+    const unsigned long calls = fault.calls;
+    fault_set(0, 0, 0);
+    ck_assert_msg(count == DAMAGED + 1 && qwp_seglog_acked_count(log) == OLD + 1,
+                  "call %lu: %llu frames", from, (unsigned long long)count);
+    keep(log, 400);
+    struct qwp_seglog_stats stats;
+    qwp_seglog_stats(log, &stats);
+    const struct store_files files = store_files_count(slot);
+    ck_assert_uint_eq(stats.bytes_total, files.segment_bytes);
+    ck_assert_uint_eq(files.unready, 0);
+    ck_assert_msg(files.corrupt == 3, "call %lu: %u files set aside", from, files.corrupt);
+    qwp_seglog_close(log);
+    log = store_open(&options);
+    ck_assert_str_eq(qwp_seglog_recovered(log)->damage, "");
+    ck_assert_uint_eq(qwp_seglog_recovered(log)->next_fsn, OLD + 1);
+    ck_assert_uint_eq(qwp_seglog_recovered(log)->frames_waiting, 0);
+    qwp_seglog_close(log);
+    store_dir_remove(slot);
+    return calls;
+}
+
+START_TEST(faults_of_each_call_while_damage_is_found)
+{
+    const int error = errors[_i % 4];
+    const unsigned long calls = life_damaged(_i >= 4, 0, 0);
+    ck_assert_uint_gt(calls, 20);
+    for (unsigned long k = 1; k <= calls; k++) {
+        life_damaged(_i >= 4, k, error);
+    }
+    printf("%lu calls, each failed once\n", calls);
+}
+END_TEST
+
 /* A store that cannot be written says so, keeps what it has readable, and goes on by itself. */
 START_TEST(faults_full_disk_is_an_alarm_and_not_the_end)
 {
@@ -546,6 +644,7 @@ int main(void)
     tcase_add_loop_test(tcase, faults_of_each_call_while_working, 0, 8);
     tcase_add_loop_test(tcase, faults_in_a_row_while_working, 0, 2);
     tcase_add_loop_test(tcase, faults_of_each_call_while_opening, 0, 8);
+    tcase_add_loop_test(tcase, faults_of_each_call_while_damage_is_found, 0, 8);
     tcase_add_test(tcase, faults_full_disk_is_an_alarm_and_not_the_end);
     tcase_add_test(tcase, faults_full_file_system_never_is_a_signal);
     tcase_add_test(tcase, faults_failed_sync_is_not_claimed_later);
