@@ -64,7 +64,7 @@ enum qwp_result qwp_file_reserve(int fd, uint64_t off, uint64_t bytes, const cha
             const bool full = code == ENOSPC || code == EDQUOT || code == ENOMEM || code == EFBIG;
             return qwp_fail(err, full ? QWP_NOMEM : QWP_IO, code,
                             "cannot reserve blocks for %s: %llu more bytes needed, %llu available "
-                            "in the file system; make it larger (tmpfs: size=) or the ring smaller",
+                            "in the file system; make it larger (tmpfs: size=) or ask for less",
                             what, (unsigned long long)(end - off), available);
         }
         off += chunk;

@@ -80,7 +80,7 @@ int qwp_check_run(const struct qwp_options *options, const struct qwp_conf *conf
     qwp_check_rings(&check, options);
     check_conf(&check, conf, conf_error);
     if (conf != NULL) {
-        qwp_check_store(&check, conf);
+        qwp_check_store(&check, options, conf);
         qwp_check_servers(&check, options, conf);
     }
     const unsigned *counts = check.counts;

@@ -32,7 +32,8 @@ void qwp_check_add(struct qwp_check *check, enum qwp_check_level level, const ch
 void qwp_check_kernel(struct qwp_check *check);
 void qwp_check_limits(struct qwp_check *check, const struct qwp_options *options);
 void qwp_check_rings(struct qwp_check *check, const struct qwp_options *options);
-void qwp_check_store(struct qwp_check *check, const struct qwp_conf *conf);
+void qwp_check_store(struct qwp_check *check, const struct qwp_options *options,
+                     const struct qwp_conf *conf);
 void qwp_check_servers(struct qwp_check *check, const struct qwp_options *options,
                        const struct qwp_conf *conf);
 

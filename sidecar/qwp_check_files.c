@@ -176,11 +176,31 @@ void qwp_check_rings(struct qwp_check *check, const struct qwp_options *options)
     }
 }
 
-void qwp_check_store(struct qwp_check *check, const struct qwp_conf *conf)
+/* Beside the rings: the file system holds both. */
+static void check_store_in_memory(struct qwp_check *check, const struct qwp_options *options,
+                                  const struct qwp_conf *conf)
+{
+    qwp_check_add(check, QWP_CHECK_OK, "store", NULL,
+                  "in memory mode: stored rows outlive every process, not the host");
+    struct place place;
+    if (!find_place(&place, options->rings_dir)) {
+        return; /* said of the rings */
+    }
+    const uint64_t all_bytes = (uint64_t)place.fs.f_blocks * (uint64_t)place.fs.f_bsize;
+    const bool fits = all_bytes == 0 || all_bytes >= conf->sf_total_bytes_max;
+    qwp_check_add(
+        check, fits ? QWP_CHECK_OK : QWP_CHECK_WARN, "store room",
+        "lower sf_max_total_bytes, or enlarge the file system of the rings, which it shares",
+        "up to %llu MiB beside the rings, on %llu MiB of %s",
+        (unsigned long long)conf->sf_total_bytes_max >> 20, (unsigned long long)all_bytes >> 20,
+        place.fs_name);
+}
+
+void qwp_check_store(struct qwp_check *check, const struct qwp_options *options,
+                     const struct qwp_conf *conf)
 {
     if (conf->sf_dir == NULL) {
-        qwp_check_add(check, QWP_CHECK_OK, "store", NULL,
-                      "in memory mode: stored rows outlive every process, not the host");
+        check_store_in_memory(check, options, conf);
         return;
     }
     struct place place;

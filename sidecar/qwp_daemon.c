@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/qwp_clock.h"
@@ -154,6 +155,23 @@ static enum qwp_result rejected_dir_find(struct daemon *d, const char *slot, str
     return QWP_OK;
 }
 
+/* A store in memory shares its file system with the rings. Said now, not when both are full. */
+static void memory_room_tell(const struct daemon *d)
+{
+    struct statvfs fs;
+    if (fstatvfs(d->private_fd, &fs) != 0 || fs.f_blocks == 0) {
+        return;
+    }
+    const uint64_t all_bytes = (uint64_t)fs.f_blocks * fs.f_frsize;
+    if (all_bytes < d->conf->sf_total_bytes_max) {
+        qwp_log(QWP_LOG_WARN,
+                "the store in memory may outgrow the file system that it shares with the rings: "
+                "lower sf_max_total_bytes, or enlarge it",
+                "store_bytes_max=%llu file_system_bytes=%llu",
+                (unsigned long long)d->conf->sf_total_bytes_max, (unsigned long long)all_bytes);
+    }
+}
+
 /* <sf_dir>/<sender_id>, or in memory mode a slot beside the rings. */
 static enum qwp_result store_start(struct daemon *d, struct qwp_error *err)
 {
@@ -169,6 +187,7 @@ static enum qwp_result store_start(struct daemon *d, struct qwp_error *err)
     } else {
         snprintf(parent, sizeof parent, "/proc/self/fd/%d", d->private_fd);
         snprintf(shown, sizeof shown, "%s/%s/.sidecar", d->options->rings_dir, d->options->name);
+        memory_room_tell(d);
     }
     qwp_housework_init(&d->housework, d->sender_loop);
     const struct qwp_generations_options store = {

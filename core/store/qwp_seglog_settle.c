@@ -129,7 +129,6 @@ static enum qwp_result first_make(struct qwp_recovery *r, struct qwp_segment **f
     const enum qwp_result result = qwp_seglog_make_now(
         log, log->segment_bytes, log->segment_flags & QWP_SEGMENT_LIGHT, first, err);
     if (result != QWP_OK) {
-        qwp_error_prefix(err, "slot %s", log->dir);
         return result;
     }
     (*first)->base = r->active;

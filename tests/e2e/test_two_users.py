@@ -11,6 +11,7 @@ import stack as harness
 from stack import Stack, arguments, finish, wait_until
 
 SIDECAR, PRODUCER, GROUP, STRANGER = 1000, 2000, 3000, 4000
+SMALL = 256 << 20
 
 
 def instance(stack):
@@ -122,15 +123,49 @@ def limits(build):
             assert code != 0 and text in said, (code, said)
 
 
+def shm_bytes(left=False):
+    fs = os.statvfs("/dev/shm")
+    return (fs.f_bavail if left else fs.f_blocks) * fs.f_frsize
+
+
 def no_room(build):
     """A ring that the file system has no blocks for fails when it is made."""
-    if os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize > 256 << 20:
+    if shm_bytes() > SMALL:
         print("no_room: /dev/shm is large here")
         return
     with Stack(build) as stack:
         code, said = run_producer(stack, "--rows", "1", env={**os.environ, "QWP_TEST_RING_BYTES": str(1 << 29)})
         assert code == 1 and re.search(r"[0-9]+ more bytes needed, [0-9]+ available", said), said
         assert stack.ring_files() == []
+
+
+def full_shm(build):
+    """Rings and a store in memory fill it, during an outage: rows wait, new rings are refused, nobody gets a signal; and when
+    the server is back, all of them arrive."""
+    if shm_bytes() > SMALL:
+        print("full_shm: /dev/shm is large here")
+        return
+    with Stack(build, sink=["--verify", "seq,producer"],
+               conf="sf_max_segment_bytes=1m;sf_max_total_bytes=1g;reconnect_max_backoff_millis=100;") as stack:
+        assert "may outgrow the file system" in stack.log_text(), stack.log_text()
+        port = stack.sink.port
+        stack.sink.stop()
+        producers = [stack.producer("--name", "p%d" % i, "--rows", 400000) for i in range(2)]
+        wait_until(lambda: len(stack.status()["producers"]) == 2, "they are attached")
+        filler = os.path.join(stack.rings, "filler")
+        with open(filler, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, shm_bytes(left=True) - (4 << 20))
+        wait_until(lambda: stack.status()["store_state"] == "cannot be written", "it is full")
+        assert "No space left" in stack.status()["store_error"], stack.status()
+        code, said = run_producer(stack, "--rows", "1")
+        assert code == 1 and re.search(r"[0-9]+ more bytes needed, [0-9]+ available", said), said
+        os.unlink(filler)
+        stack.start_sink("127.0.0.1:%d" % port)
+        for process in producers:
+            assert finish(process, "a producer")["acked"] == 400000
+        assert stack.stop_sidecar() == 0
+        summary = stack.sink.stop()
+        assert summary["rows"] - summary["doubled"] == 800000 and summary["lost"] == 0, summary
 
 
 if __name__ == "__main__":
@@ -140,6 +175,6 @@ if __name__ == "__main__":
         sys.exit(77)
     os.environ["QWP_TEST_USERS"] = "%d:%d:%d" % (SIDECAR, PRODUCER, GROUP)
     assert harness.users_wanted()
-    for test in (sidecar_first, producer_first, allowed_users, root_and_strangers_directory, limits, no_room):
+    for test in (sidecar_first, producer_first, allowed_users, root_and_strangers_directory, limits, no_room, full_shm):
         test(options.build)
         print(test.__name__, "ok")
