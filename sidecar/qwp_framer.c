@@ -12,6 +12,7 @@
 enum {
     ROWS_PENDING_MAX =
         4096, /* then everything open is encoded, so that its records are still cached */
+    BATCH_ROWS_MAX = 512, /* staged at once: few enough that what is noted of them is cached */
 };
 
 struct qwp_framer {
@@ -47,7 +48,7 @@ struct qwp_framer {
     struct qwp_run runs[QWP_GATHER_ROWS_MAX];
     const unsigned char *records[QWP_GATHER_ROWS_MAX];
     const uint64_t *row_steering[QWP_GATHER_ROWS_MAX];
-    struct qwp_source *row_source[QWP_GATHER_ROWS_MAX];
+    struct qwp_source *run_source[QWP_GATHER_ROWS_MAX];
     struct qwp_encoder encoder;
 };
 
@@ -126,7 +127,7 @@ void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
     framer->delta_end = qwp_dict_count(framer->dict);
     framer->delta_written = false;
     framer->delta_alone = false;
-    framer->batch_rows_max = ROWS_PENDING_MAX;
+    framer->batch_rows_max = BATCH_ROWS_MAX;
     framer->tally_count = 0;
     framer->tallies_lost = false;
     frame_tables_reset(framer);
@@ -296,28 +297,31 @@ static bool block_fill(struct qwp_framer *framer, struct qwp_table *table, struc
         return false;
     }
     const struct qwp_row *first = NULL;
-    uint32_t index = table->open_first;
-    for (uint32_t i = 0; i < table->open_count; i++) {
-        const struct qwp_row *row = &framer->index.rows[index];
+    const struct qwp_row *row = &framer->index.rows[table->open_first];
+    for (uint32_t i = 0; i < table->open_count;) {
         struct qwp_run *run = &framer->runs[block->run_count];
         if (first == NULL || row->known != first->known || row->source != first->source ||
             ((row->flags ^ first->flags) & (QWP_ROW_PARTS | QWP_ROW_SYMBOL_TEXT)) != 0) {
             if (!run_begin(framer, table, row, group_columns, block->column_count, stamp, run)) {
                 return false;
             }
-            block->run_count++;
+            framer->run_source[block->run_count++] = row->source;
             first = row;
         } else {
             run--;
         }
-        run->row_count++;
         if ((row->flags & QWP_ROW_NULLS) != 0 && !run_add_nulls(framer, run, row->steering)) {
             return false;
         }
-        framer->records[i] = row->record;
-        framer->row_steering[i] = row->steering;
-        framer->row_source[i] = row->source;
-        index = row->next;
+        const uint32_t left = table->open_count - i;
+        const uint32_t count = row->alike < left ? row->alike : left;
+        for (uint32_t k = 0; k < count; k++) {
+            framer->records[i + k] = row[k].record;
+            framer->row_steering[i + k] = row[k].steering;
+        }
+        run->row_count += count;
+        i += count;
+        row = &framer->index.rows[row[count - 1].next];
     }
     return true;
 }
@@ -375,9 +379,19 @@ static void tally_add(struct qwp_framer *framer, const struct qwp_table *table,
 static void tally_block(struct qwp_framer *framer, const struct qwp_table *table,
                         const struct qwp_block *block)
 {
-    for (uint32_t i = 0, row = 0; i < block->run_count; row += block->runs[i++].row_count) {
-        tally_add(framer, table, framer->row_source[row], block->runs[i].row_count);
+    for (uint32_t i = 0; i < block->run_count; i++) {
+        tally_add(framer, table, framer->run_source[i], block->runs[i].row_count);
     }
+}
+
+static struct qwp_source *source_of_row(const struct qwp_framer *framer,
+                                        const struct qwp_block *block, uint32_t row)
+{
+    uint32_t i = 0;
+    while (row >= block->runs[i].row_count) {
+        row -= block->runs[i++].row_count;
+    }
+    return framer->run_source[i];
 }
 
 /* An encoded block stands behind the frame. */
@@ -441,8 +455,8 @@ static enum qwp_result block_flush(struct qwp_framer *framer, struct qwp_table *
     const enum qwp_result result = qwp_block_encode(&framer->encoder, &block, framer->encode_flags,
                                                     block_room(framer, bound), &done);
     if (result != QWP_OK) {
-        return block_fault(fault, framer->row_source[done.fault.row], table, block.columns,
-                           block.column_count, &done.fault);
+        return block_fault(fault, source_of_row(framer, &block, done.fault.row), table,
+                           block.columns, block.column_count, &done.fault);
     }
     QWP_ASSERT(done.len <= bound);
     block_close(framer, table, table->open_count, &done);
@@ -521,12 +535,14 @@ static bool span_at(const struct qwp_framer *framer, uint32_t first, struct span
         return false;
     }
     const bool is_chunk = (rows[first].flags & QWP_ROW_CHUNK) != 0;
-    *span = (struct span){first, 1, rows[first].known, is_chunk ? rows[first].chunk : NULL};
-    while (!is_chunk && first + span->count < end &&
-           rows[first + span->count].known == span->known &&
-           (rows[first + span->count].flags & QWP_ROW_CHUNK) == 0) {
-        span->count++;
+    struct qwp_known_shape *known = rows[first].known;
+    uint32_t at = first + rows[first].alike;
+    while (!is_chunk && at < end && rows[at].known == known &&
+           (rows[at].flags & QWP_ROW_CHUNK) == 0) {
+        at += rows[at].alike;
     }
+    *span = (struct span){first, (at < end ? at : end) - first, known,
+                          is_chunk ? rows[first].chunk : NULL};
     return true;
 }
 

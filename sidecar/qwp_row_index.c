@@ -42,18 +42,27 @@ void qwp_row_index_reset(struct qwp_row_index *index)
     qwp_arena_reset(&index->steering);
 }
 
-static struct qwp_row *row_add(struct qwp_row_index *index)
+/* Room for `more` rows behind those there are. */
+static bool rows_reserve(struct qwp_row_index *index, uint32_t more)
 {
-    if (index->count == index->capacity) {
-        const uint32_t capacity = index->capacity * 2;
+    uint32_t capacity = index->capacity;
+    while (capacity - index->count < more) {
+        capacity *= 2;
+    }
+    if (capacity > index->capacity) {
         struct qwp_row *rows = realloc(index->rows, capacity * sizeof *rows);
         if (rows == NULL) {
-            return NULL;
+            return false;
         }
         index->rows = rows;
         index->capacity = capacity;
     }
-    return &index->rows[index->count++];
+    return true;
+}
+
+static struct qwp_row *row_add(struct qwp_row_index *index)
+{
+    return rows_reserve(index, 1) ? &index->rows[index->count++] : NULL;
 }
 
 enum qwp_result qwp_row_index_intern(struct qwp_row_index *index, struct qwp_source *source,
@@ -251,6 +260,7 @@ static enum qwp_result record_stage(struct qwp_row_index *index, struct qwp_sour
     row->record = record;
     row->known = known;
     row->source = source;
+    row->alike = 1;
     if (is_chunk) {
         row->flags = QWP_ROW_CHUNK;
         return qwp_chunk_index(index, row, header->size_bytes, err);
@@ -297,12 +307,21 @@ enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_sourc
     return QWP_OK;
 }
 
+/* ---- many rows of one kind ---- */
+
 /* What rows that begin with the same header have in common. */
 struct likeness {
     uint64_t word; /* their header, without QWP_RECORD_MORE */
     uint32_t size_bytes;
     struct qwp_known_shape *known; /* NULL: qwp_row_index_unit() has to look at them */
     bool may_be_bare; /* all there is to steering are nulls, one word of them at most */
+};
+
+/* How far the units at hand were looked at. */
+struct reach {
+    uint64_t pos;
+    uint64_t unit_pos;   /* of the unit that pos stands in */
+    uint32_t unit_count; /* rows before that unit */
 };
 
 static uint64_t more_mask(void)
@@ -328,47 +347,112 @@ static struct likeness likeness_of(const struct qwp_source *source, uint64_t wor
     return like;
 }
 
+static void alike_note(struct qwp_row *rows, uint32_t first, uint32_t end)
+{
+    if (first < end) {
+        rows[first].alike = end - first;
+    }
+}
+
+/* Adds at most `left` rows that have no nulls and are all alike; the memory is reserved. False:
+ * there is none. */
+static bool bare_rows_add(struct qwp_row_index *index, struct qwp_source *source,
+                          const struct likeness *like, struct reach *reach, uint64_t left)
+{
+    const unsigned char *data = source->rx.data;
+    const uint64_t mask = source->rx.data_mask;
+    const uint64_t unit_bytes_max = source->rx.unit_bytes_max;
+    const uint64_t more = more_mask();
+    const uint64_t size = like->size_bytes;
+    const uint64_t word = like->word;
+    const struct qwp_row bare = {
+        .steering = qwp_no_nulls, .known = like->known, .source = source, .alike = 1};
+    struct reach at = *reach;
+    struct qwp_row *const rows = index->rows;
+    uint32_t count = index->count;
+    for (; left > 0; left--) {
+        const unsigned char *record = data + (at.pos & mask);
+        const uint64_t seen = qwp_load_u64(record); /* once: it may change under us */
+        const uint64_t nulls = qwp_load_u64(record + QWP_RECORD_HEADER_BYTES);
+        if ((((seen ^ word) & ~more) | nulls) != 0 ||
+            at.pos + size - at.unit_pos > unit_bytes_max) {
+            break;
+        }
+        struct qwp_row *row = &rows[count++];
+        *row = bare;
+        row->record = record;
+        at.pos += size;
+        if ((seen & more) == 0) {
+            at.unit_pos = at.pos;
+            at.unit_count = count;
+        }
+    }
+    /* Told apart where whole units end, as there they may be cut off. */
+    const uint32_t whole = at.unit_count > index->count ? at.unit_count : index->count;
+    alike_note(rows, index->count, whole);
+    alike_note(rows, whole, count);
+    const bool some = count > index->count;
+    index->count = count;
+    *reach = at;
+    return some;
+}
+
+/* Adds the next row, whatever it is; false: not one that is added here. */
+static bool like_row_add(struct qwp_row_index *index, struct qwp_source *source,
+                         const struct likeness *like, struct reach *reach,
+                         const unsigned char *record, bool more)
+{
+    const uint64_t next = reach->pos + like->size_bytes;
+    if (like->known == NULL || next > source->rx.tail_seen_pos ||
+        next - reach->unit_pos > source->rx.unit_bytes_max) {
+        return false;
+    }
+    struct qwp_row *row = &index->rows[index->count++];
+    *row = (struct qwp_row){.record = record,
+                            .steering = qwp_no_nulls,
+                            .known = like->known,
+                            .source = source,
+                            .alike = 1};
+    if ((!like->may_be_bare || qwp_load_u64(record + QWP_RECORD_HEADER_BYTES) != 0) &&
+        row_steer(index, row, like->size_bytes, NULL) != QWP_OK) {
+        return false;
+    }
+    reach->pos = next;
+    if (!more) {
+        reach->unit_pos = next;
+        reach->unit_count = index->count;
+    }
+    return true;
+}
+
 /* Most rows are like the one before. */
 void qwp_row_index_more(struct qwp_row_index *index, struct qwp_source *source, uint64_t *end,
                         uint32_t count_max)
 {
-    if (source->symbols.unset > 0) {
+    const struct qwp_ring_rx *rx = &source->rx;
+    if (source->symbols.unset > 0 || count_max <= index->count ||
+        !rows_reserve(index, count_max - index->count)) {
         return;
     }
-    const struct qwp_ring_rx *rx = &source->rx;
-    const uint64_t more = more_mask();
+    struct reach reach = {.pos = *end, .unit_pos = *end, .unit_count = index->count};
     struct likeness like = {0};
-    uint64_t pos = *end;
-    uint32_t whole = index->count; /* rows of whole units */
-    while (index->count < count_max && rx->tail_seen_pos - pos >= QWP_RECORD_HEADER_BYTES) {
-        const unsigned char *record = rx->data + (pos & rx->data_mask);
-        const uint64_t word = qwp_load_u64(record); /* once: it may change under us */
-        if ((word & ~more) != like.word) {
-            like = likeness_of(source, word & ~more);
+    while (index->count < count_max && rx->tail_seen_pos - reach.pos >= QWP_RECORD_HEADER_BYTES) {
+        const unsigned char *record = rx->data + (reach.pos & rx->data_mask);
+        const uint64_t seen = qwp_load_u64(record); /* once: it may change under us */
+        const uint64_t word = seen & ~more_mask();
+        if (word != like.word) {
+            like = likeness_of(source, word);
+        } else if (like.may_be_bare) {
+            const uint64_t whole = (rx->tail_seen_pos - reach.pos) / like.size_bytes;
+            const uint64_t room = count_max - index->count;
+            if (bare_rows_add(index, source, &like, &reach, whole < room ? whole : room)) {
+                continue;
+            }
         }
-        const uint64_t next = pos + like.size_bytes;
-        if (like.known == NULL || next > rx->tail_seen_pos || next - *end > rx->unit_bytes_max) {
+        if (!like_row_add(index, source, &like, &reach, record, seen != word)) {
             break;
-        }
-        struct qwp_row *row = row_add(index);
-        if (row == NULL) {
-            break;
-        }
-        row->record = record;
-        row->known = like.known;
-        row->source = source;
-        row->flags = 0;
-        if (like.may_be_bare && qwp_load_u64(record + QWP_RECORD_HEADER_BYTES) == 0) {
-            row->steering = qwp_no_nulls;
-            row->part_bytes = 0;
-        } else if (row_steer(index, row, like.size_bytes, NULL) != QWP_OK) {
-            break;
-        }
-        pos = next;
-        if ((word & more) == 0) {
-            whole = index->count;
-            *end = pos;
         }
     }
-    index->count = whole;
+    index->count = reach.unit_count;
+    *end = reach.unit_pos;
 }

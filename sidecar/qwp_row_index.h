@@ -30,6 +30,7 @@ struct qwp_row {
     uint32_t part_bytes; /* its variable parts together */
     uint32_t next;       /* row of the same table, for whoever links them */
     uint32_t flags;      /* QWP_ROW_* */
+    uint32_t alike; /* so many rows from here on have its shape and neither nulls nor parts; or 1 */
 };
 
 struct qwp_row_index {
