@@ -134,7 +134,16 @@ class Stack:
                      for process in self.processes)
         self.wait_for(self.sidecar, lambda: self.status().get("ring_count") == living,
                       "%d rings are attached" % living)
+        wait_until(self.is_calm, "the sidecar has mapped the rings", START_S)
         return processes
+
+    def is_calm(self):
+        """Parked sidecars are; of one that spins nobody can tell."""
+        if "spin" in self.sidecar.args:
+            return True
+        before = cpu_s(self.sidecar.pid)
+        time.sleep(0.03)
+        return cpu_s(self.sidecar.pid) - before < 0.001
 
     def producer_begin(self, *words):
         return self.start("load_producer", "--rings", self.rings, *words, stdin=subprocess.PIPE,
