@@ -245,7 +245,9 @@ def compiler(build):
 
 
 def host(build):
-    changed = first_line("git", "status", "--porcelain", "--untracked-files=no")
+    # The report's own results are no change of what is measured.
+    changed = first_line("git", "status", "--porcelain", "--untracked-files=no", "--", ".",
+                         ":!perf/report")
     return {"cpu": cpu_model(), "cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 1),
             "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
             "kernel": "%s %s %s" % (platform.system(), platform.release(), platform.machine()),
