@@ -552,6 +552,17 @@ struct cost {
     uint64_t blocks;
 };
 
+/* What variable parts add to a bound. Texts of symbols are no such: codes go in their place. */
+static size_t parts_bytes(const struct qwp_framer *framer, const struct qwp_known_shape *known,
+                          uint32_t first, uint32_t count)
+{
+    size_t bytes = 0;
+    for (uint32_t i = first; known->text_count > 0 && i < first + count; i++) {
+        bytes += framer->index.rows[i].part_bytes;
+    }
+    return bytes;
+}
+
 /* Upper bound of what the rows add to the frame, given what is open and what was weighed before
  * them. */
 static void span_cost(const struct qwp_framer *framer, const struct span *span, uint64_t unit_stamp,
@@ -573,9 +584,7 @@ static void span_cost(const struct qwp_framer *framer, const struct span *span, 
     }
     const uint32_t columns = known->shape->column_count;
     cost->bytes += (size_t)span->count * (known->value_bytes + columns);
-    for (uint32_t i = span->first; known->text_count > 0 && i < span->first + span->count; i++) {
-        cost->bytes += framer->index.rows[i].part_bytes;
-    }
+    cost->bytes += parts_bytes(framer, known, span->first, span->count);
     const uint32_t joining =
         table->unit_shape == known ? QWP_GATHER_ROWS_MAX - table->unit_rows : 0;
     table->unit_shape = known;
@@ -646,9 +655,8 @@ static void block_link(struct qwp_framer *framer, struct qwp_known_shape *known,
         }
         rows[table->open_last].next = first;
     }
-    size_t part_bytes = 0;
+    const size_t part_bytes = parts_bytes(framer, known, first, count);
     for (uint32_t i = first; i < first + count; i++) {
-        part_bytes += rows[i].part_bytes;
         rows[i].next = i + 1; /* the last one's counts for nothing */
     }
     table->open_last = first + count - 1;
@@ -735,12 +743,17 @@ static enum qwp_result units_stage(struct qwp_framer *framer, struct qwp_source 
         fault->source = source;
         return result; /* QWP_AGAIN with source->waits_symbols too */
     }
+    const uint32_t delta_end = framer->delta_end;
+    const size_t delta_bytes = framer->delta_bytes;
     if (!delta_extend(framer)) {
         return QWP_LIMIT;
     }
     const size_t bound = qwp_framer_bound(framer);
     result = staged_weigh(framer, first, fault);
     if (result != QWP_OK) {
+        /* There may be no room for its symbols either: they come with the next frame. */
+        framer->delta_end = delta_end;
+        framer->delta_bytes = delta_bytes;
         source->held = result == QWP_AGAIN;
         return result;
     }

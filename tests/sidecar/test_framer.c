@@ -21,6 +21,7 @@ enum {
     TABLES = 5,
     SHAPES = 12, /* of each producer */
     SYMBOLS = 40,
+    FRESH_SYMBOLS = 5000, /* more, which come as texts alone, all along */
     COLUMNS = 6,
     FRAME_BYTES = 300 * 1024,
 };
@@ -83,6 +84,24 @@ static size_t text_of(int producer, int64_t seq, uint32_t column, char *text)
         text[i] = (char)('a' + (value_of(producer, seq, column) + i * 7) % 26);
     }
     return len;
+}
+
+static uint32_t symbol_of(uint64_t value)
+{
+    return value % 16 == 0 ? SYMBOLS + (uint32_t)(value / 16 % FRESH_SYMBOLS)
+                           : (uint32_t)(value % SYMBOLS);
+}
+
+/* Whether some symbol of the row is not defined in its ring. */
+static bool is_fresh(const struct qwp_shape *shape, int producer, int64_t seq)
+{
+    for (uint32_t i = 0; i < shape->column_count; i++) {
+        if (shape->columns[i].type == QWP_TYPE_SYMBOL && shape->columns[i].name.len == 5 &&
+            symbol_of(value_of(producer, seq, COLUMNS - 1)) >= SYMBOLS) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static int symbol_text(uint32_t symbol, char *text)
@@ -150,7 +169,7 @@ static void write_field(unsigned char *record, const struct qwp_shape_column *co
     char text[32];
     switch (column->type) {
     case QWP_TYPE_SYMBOL: {
-        const uint32_t symbol = c == 1 ? (uint32_t)p : (uint32_t)(value % SYMBOLS);
+        const uint32_t symbol = c == 1 ? (uint32_t)p : symbol_of(value);
         if (as_text && value % 2 == 0) {
             const int len = symbol_text(symbol, text);
             memcpy(*part, text, (size_t)len);
@@ -192,7 +211,7 @@ static bool write_row(int p, int s, bool more)
     if (qwp_ring_reserve(&producer->tx, 512, &record) != QWP_OK) {
         return false;
     }
-    const bool as_text = s > 0 && roll(10) == 0;
+    const bool as_text = roll(4) == 0 || is_fresh(shape, p, seq);
     memset(record, 0, shape->fixed_bytes);
     unsigned char *part = record + shape->fixed_bytes;
     for (uint32_t i = 0; i < shape->column_count; i++) {
@@ -260,7 +279,7 @@ static void check_value(const struct qwp_value *value, int p, int64_t seq, uint3
     char text[32];
     switch (value->type) {
     case QWP_TYPE_SYMBOL: {
-        const int len = symbol_text((uint32_t)(expected % SYMBOLS), text);
+        const int len = symbol_text(symbol_of(expected), text);
         EXPECT(value->symbol.text.len == (uint32_t)len);
         EXPECT(memcmp(value->symbol.text.text, text, (size_t)len) == 0);
         break;
@@ -497,7 +516,9 @@ START_TEST(framer_random_rows_all_arrive_in_order)
         /* Sometimes leave rows for the next round. */
         uint64_t rows = 1;
         for (uint32_t frames = 1 + roll(40); frames > 0 && rows > 0; frames--) {
-            rows = build_frame(&decoder, frame, 2048 + roll(FRAME_BYTES - 2048));
+            /* Small ones are filled to the brim. */
+            const uint32_t spread = roll(8) > 0 ? 1024 : FRAME_BYTES - 2048;
+            rows = build_frame(&decoder, frame, 2048 + roll(spread));
             arrived += rows;
         }
     }
