@@ -313,7 +313,9 @@ class Results:
         except Exception as error:  # a failing case must not cost the others
             if not isinstance(error, (RuntimeError, subprocess.SubprocessError)):
                 traceback.print_exc()
-            entry["failed"][case.name] = str(error)[-1000:]
+            # Results are committed: no folders of this machine.
+            text = str(error).replace(ROOT, ".").replace(os.path.expanduser("~"), "~")
+            entry["failed"][case.name] = text[-1000:]
 
     def save(self):
         if self.options.json:

@@ -118,7 +118,7 @@ def throughput_cases(bin_dir, options):
     rows = 20000 if options.smoke else 4000000
     cases = []
 
-    def add(scheme, store, producers, row="trade", note="hot", words=()):
+    def add(scheme, store, producers, row="trade", note="hot", words=(), rows=rows):
         name = "%s %s %d x %s %s" % (scheme, store, producers, row, note)
         run = functools.partial(throughput, options, bin_dir, scheme == "wss", store, producers, rows,
                                 ["--row", row, *words])
@@ -136,7 +136,7 @@ def throughput_cases(bin_dir, options):
         add(scheme, "memory", 1, note="units of 100", words=["--unit", 100])
         add(scheme, "memory", 1, note="builder", words=["--way", "builder"])
         add(scheme, "memory", 1, note="chunks of 10000",
-            words=["--way", "chunk", "--unit", 10000, "--ring-bytes", 8 * MIB])
+            words=["--way", "chunk", "--unit", 10000, "--ring-bytes", 8 * MIB], rows=5 * rows)
         add(scheme, "memory", 1, row="tsbs")
         add(scheme, "memory", 1, row="text")
     if options.smoke:

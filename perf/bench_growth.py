@@ -101,7 +101,7 @@ def bench_symbols(results, options):
 
 
 def bench_producers(results, options):
-    rows = 20000 if options.smoke else 2000000
+    rows = 20000 if options.smoke else 4000000
     words = ["--ring-bytes", 256 << 10, "--definition-bytes", 64 << 10]
 
     def run(producers):
