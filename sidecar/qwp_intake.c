@@ -283,12 +283,22 @@ static void frame_publish(struct qwp_intake *intake, int64_t now_ns)
     stall_end(intake, now_ns);
 }
 
+/* The frame is full: the next one begins with the next ring, or who fills his ring as fast as it is
+ * read would have every frame to himself. A ring that had nothing in this one keeps its turn. */
+static void turn_pass(struct qwp_intake *intake, const struct qwp_source *source)
+{
+    if (source->in_frame) {
+        intake->next_source++;
+    }
+}
+
 /* What to do when a unit did not fit: end the frame, or give an empty one more room. */
 static void frame_full(struct qwp_intake *intake, struct qwp_source *source,
                        const struct qwp_framer_fault *fault, int64_t now_ns)
 {
     intake->more_due = true;
     if (qwp_framer_rows(intake->framer) > 0 || fault->bytes_needed == 0) {
+        turn_pass(intake, source);
         frame_publish(intake, now_ns);
         return;
     }
@@ -329,6 +339,7 @@ static void frame_fill(struct qwp_intake *intake, uint64_t budget, int64_t now_n
         }
         if (qwp_framer_rows(intake->framer) >= intake->options.frame_rows_max) {
             intake->more_due = true;
+            turn_pass(intake, source);
             break;
         }
         if (result == QWP_OK) {

@@ -12,6 +12,8 @@ import time
 from stack import Stack, arguments, finish, wait_until
 
 RECORDS_OFF = 64 * 1024 + 1024 * 1024  # of a default ring: header, then definitions
+RING_BYTES = int(os.environ.get("QWP_TEST_RING_BYTES", 1 << 20))
+ROW_BYTES = 48  # of a sequence_producer without symbols
 
 
 def one_goes_wrong(build, harm, reason):
@@ -83,6 +85,42 @@ def stopped_hold_up_nobody(build):
         assert summary["lost"] + summary["doubled"] + summary["disordered"] == 0, summary
 
 
+def full_rings_hold_up_nobody(build):
+    """Two rings full to the brim, frames of 1,000 rows, and a few rows of others: these are in the first frames, and do not wait
+    until the full ones are empty, which those who fill them as fast as they are read never are."""
+    with Stack(build, sink=["--ndjson", "{dir}/rows"], conf="auto_flush_rows=1000;") as stack:
+        few = [stack.producer("--name", "first", "--forever", "--pause-us", 1000)]
+        wait_until(lambda: stack.status()["rows_acked"] > 0, "it is attached")
+        greedy = [stack.producer("--name", "greedy%d" % i, "--forever") for i in range(2)]
+        wait_until(lambda: len(stack.status()["producers"]) == 3, "all are attached")
+        few.append(stack.producer("--name", "last", "--forever", "--pause-us", 1000))
+        wait_until(lambda: len(stack.status()["producers"]) == 4, "all are attached")
+        stack.sidecar.send_signal(signal.SIGSTOP)
+        paths = [os.path.join(stack.rings, "default", name) for name in stack.ring_files()]
+        rings = {os.path.basename(path).split("-")[0]: os.open(path, os.O_RDONLY) for path in paths}
+
+        def waiting(name):
+            tail, head = positions(rings[name])
+            return tail - head
+        wait_until(lambda: all(waiting(name) > 0.9 * RING_BYTES for name in ("greedy0", "greedy1")), "they are full")
+        wait_until(lambda: waiting("first") > 0 and waiting("last") > 0, "the others have rows")
+        for process in greedy + few:
+            process.send_signal(signal.SIGSTOP)
+        stack.sidecar.send_signal(signal.SIGCONT)
+        wait_until(lambda: all(waiting(name) == 0 for name in rings), "all is stored")
+        for fd in rings.values():
+            os.close(fd)
+        for process in greedy + few:
+            process.kill()
+        wait_until(lambda: stack.ring_files() == [], "their rings are removed")
+        assert stack.stop_sidecar() == 0
+        stack.sink.stop()
+        names = [row["row"]["producer"] for row in stack.sink.rows()]
+        behind = names[::-1].index("last"), names[::-1].index("first")
+        print("rows behind the last ones of the few:", behind)
+        assert min(behind) > 1.5 * RING_BYTES / ROW_BYTES, behind
+
+
 def positions(fd):
     """tail and head of a ring, also of one that has no name any more (ipc/qwp_ring_layout.h)."""
     return struct.unpack_from("<Q", os.pread(fd, 8, 256))[0], struct.unpack_from("<Q", os.pread(fd, 8, 384))[0]
@@ -133,6 +171,6 @@ if __name__ == "__main__":
                          (impossible_tail, "impossible tail")):
         one_goes_wrong(options.build, harm, reason)
         print(harm.__name__, "ok")
-    for test in (stopped_hold_up_nobody, killed_in_rounds):
+    for test in (stopped_hold_up_nobody, full_rings_hold_up_nobody, killed_in_rounds):
         test(options.build)
         print(test.__name__, "ok")
