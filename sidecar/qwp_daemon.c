@@ -39,7 +39,7 @@ struct daemon {
     int dir_fd, private_fd, lock_fd, inotify_fd;
     struct qwp_control control;
     struct qwp_bell_rx bell;
-    struct qwp_housework housework;
+    struct qwp_housework housework, reading;
     struct qwp_generations store;
     struct qwp_cursors *cursors;
     struct qwp_loop *loop; /* intake's, or everyone's */
@@ -190,6 +190,7 @@ static enum qwp_result store_start(struct daemon *d, struct qwp_error *err)
         memory_room_tell(d);
     }
     qwp_housework_init(&d->housework, d->sender_loop);
+    qwp_housework_init(&d->reading, d->sender_loop);
     const struct qwp_generations_options store = {
         .parent = parent,
         .name = conf->sf_dir != NULL ? conf->sender_id : "slot",
@@ -202,7 +203,8 @@ static enum qwp_result store_start(struct daemon *d, struct qwp_error *err)
                 .payload_crc = conf->sf_dir != NULL,
                 .symbols_max = QWP_DICT_SYMBOLS_MAX,
                 .symbol_bytes_max = UINT64_C(256) * 1024 * 1024,
-                .slow = &d->housework.slow},
+                .slow = &d->housework.slow,
+                .reading = &d->reading.slow},
     };
     const enum qwp_result result = qwp_generations_open(&d->store, &store, err);
     if (result != QWP_OK) {
@@ -405,6 +407,7 @@ static void *sender_thread_run(void *arg)
     /* A loop is closed, and everything on it, by the thread that ran it. */
     qwp_sender_fini(&d->sender);
     qwp_housework_fini(&d->housework);
+    qwp_housework_fini(&d->reading);
     qwp_loop_close(d->sender_loop);
     d->sender_loop = d->loop;
     return NULL;
@@ -455,6 +458,7 @@ static enum qwp_result run(struct daemon *d, struct qwp_error *err)
         .inotify_fd = d->inotify_fd,
         .sender = dedicated ? NULL : &d->sender,
         .housework = &d->housework,
+        .reading = &d->reading,
         .peer = dedicated ? d->sender_loop : NULL,
         .ending = &d->ending,
         .notify = &d->notify,
@@ -539,6 +543,7 @@ static void stop(struct daemon *d)
     qwp_bell_rx_close(&d->bell);
     qwp_control_close(&d->control);
     qwp_housework_fini(&d->housework);
+    qwp_housework_fini(&d->reading);
     qwp_cursors_close(d->cursors);
     qwp_generations_close(&d->store);
     if (d->sender_loop != d->loop) {

@@ -166,7 +166,8 @@ static void damage_show(struct qwp_duty *duty)
 
 static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
 {
-    const bool collected = qwp_housework_collect(duty->housework);
+    const bool made = qwp_housework_collect(duty->housework);
+    const bool collected = qwp_housework_collect(duty->reading) || made;
     const bool asked = qwp_generations_take_news(duty->store);
     const uint64_t published = qwp_generations_published(duty->store);
     const uint64_t acked = qwp_generations_acked(duty->store);

@@ -36,6 +36,7 @@ struct qwp_duty {
     int inotify_fd;                  /* with intake; -1: rescan each second */
     struct qwp_sender *sender;       /* NULL: none here; with it comes the keeper */
     struct qwp_housework *housework; /* the keeper's slow operations */
+    struct qwp_housework *reading;   /* and those that read */
     struct qwp_loop *peer;           /* the other duty's loop; NULL: all is here */
     struct qwp_ending *ending;
     struct qwp_notify *notify; /* with intake; NULL: nobody to tell */

@@ -5,6 +5,9 @@
  * sidecar shall not be woken at all. The thread is started by the first operation and sleeps
  * between them.
  *
+ * A second one reads and checks frames that wait from an earlier run, which takes longer than
+ * spares can wait.
+ *
  * Threads: the keeper's, which is that of the loop; the helper touches only its copy of the
  * operation. sync[housework.result]: the helper's result, before the loop is woken. */
 #ifndef QWP_HOUSEWORK_H
@@ -35,7 +38,7 @@ struct qwp_housework {
     pthread_cond_t changed;
     bool is_started;
     bool is_ending; /* under lock */
-    /* A queue by running number: each log has two operations under way at most. */
+    /* A queue by running number: each log has one operation under way at most. */
     struct qwp_housework_job jobs[QWP_HOUSEWORK_MAX];
     uint32_t collected; /* keeper's: those below have been told to their logs */
     uint32_t submitted; /* writer: keeper, under lock */

@@ -7,7 +7,7 @@
  *           sync[seglog.acked]      reader -> keeper: frames below acked_count are settled
  *           sync[seglog.head]       reader -> keeper: no cursor goes back before this segment
  *           sync[seglog.next]       writer -> reader, keeper: a sealed segment and its successor
- *           sync[seglog.checked]    keeper -> reader: frames below checked_count are intact
+ *           sync[seglog.checked]    its operation -> reader: frames below checked_count are intact
  *           sync[seglog.resumable]  keeper -> reader: damaged ones have been set aside
  *           sync[seglog.spare]      keeper -> writer: a segment ready for use
  *           sync[seglog.manifest]   writer, keeper: see qwp_dual.h, two writers and why
@@ -67,8 +67,10 @@ struct qwp_seglog_options {
     uint64_t symbol_bytes_max;
     bool in_place; /* a slot whose frames cannot be replayed is refused (QWP_CORRUPT, and
                       the reason in `.failed`) instead of moved away: for drainers */
-    const struct qwp_sys *sys;   /* kept; NULL: the real one */
-    const struct qwp_slow *slow; /* kept; NULL: slow operations run at once, in small steps */
+    const struct qwp_sys *sys;      /* kept; NULL: the real one */
+    const struct qwp_slow *slow;    /* kept; NULL: slow operations run at once, in small steps */
+    const struct qwp_slow *reading; /* kept; NULL: that one too. For frames that are checked ahead
+                                       of the reader, up to 64 MiB at a time */
 };
 
 /* Locks the slot, recovers it (frames, manifest, watermark, dictionary), readies a spare.

@@ -126,6 +126,7 @@ struct qwp_seglog {
     /* const after open */
     const struct qwp_sys *sys;
     struct qwp_slow slow;
+    struct qwp_slow reading; /* of frames that are checked */
     struct qwp_make_place place;
     int lock_fd;
     uint8_t segment_flags;
@@ -168,7 +169,8 @@ struct qwp_seglog {
 
     /* writer: keeper. Private. */
     alignas(QWP_SEGLOG_SHARE_BYTES) struct qwp_seglog_keeper k;
-    /* writer: keeper. reader: sender. sync[seglog.checked]: frames below it are intact. */
+    /* writer: the check's operation, or keeper while none is out. reader: sender.
+     * sync[seglog.checked]: frames below it are intact. */
     _Atomic uint64_t checked_count;
     /* writer: keeper. reader: sender. sync[seglog.resumable]: what is damaged has been set aside.
      */

@@ -118,6 +118,7 @@ static void options_take(struct qwp_seglog *log, const struct qwp_seglog_options
     log->slow = options->slow != NULL ? *options->slow
                                       : (struct qwp_slow){(void *)(uintptr_t)log->sys,
                                                           submit_at_once, SLOW_STEP_BYTES};
+    log->reading = options->reading != NULL ? *options->reading : log->slow;
     log->place = (struct qwp_make_place){.sys = log->sys,
                                          .dir_fd = -1,
                                          .durable = options->payload_crc,

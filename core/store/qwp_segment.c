@@ -43,8 +43,12 @@ static enum qwp_result window_move(struct window *window, uint64_t off, size_t l
         }
         const uint64_t left = window->file_bytes - off;
         const size_t want = (left < window->room ? (size_t)left : window->room) - kept;
-        const ssize_t n =
+        ssize_t n =
             qwp_sys_read_full(window->sys, window->fd, window->bytes + kept, want, off + kept);
+        if (n < 0 && want > len - kept) { /* what comes behind may be what cannot be read */
+            n = qwp_sys_read_full(window->sys, window->fd, window->bytes + kept, len - kept,
+                                  off + kept);
+        }
         window->len = 0;
         if (n < 0 || (size_t)n + kept < len) {
             errno = n < 0 ? errno : EIO; /* it shrank under our hands */
