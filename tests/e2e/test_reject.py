@@ -15,9 +15,9 @@ LONG_TEXT = "x" * 3000
 class Case(Stack):
     """Two tables, `bad` and `good`, and a producer."""
 
-    def __init__(self, options, conf="", sidecar=()):
-        super().__init__(options.build, sink=["--ndjson", "{dir}/rows"], tls=False, conf=conf,
-                         sidecar=sidecar)
+    def __init__(self, options, conf="", sidecar=(), sink=()):
+        super().__init__(options.build, sink=["--ndjson", "{dir}/rows", *sink], tls=False,
+                         conf=conf, sidecar=sidecar)
         self.producer_open()
 
     def producer_open(self, name="p"):
@@ -118,6 +118,35 @@ def type_clash(options, sidecar=()):
 
 def two_threads(options):
     type_clash(options, sidecar=["--threading", "dedicated"])
+
+
+def first_time(ids):
+    """Without those that came before."""
+    return list(dict.fromkeys(ids))
+
+
+def durable_acks(options):
+    """What was taken and is not durable yet is sent again when a refusal ends the connection, once; what
+    was refused is not."""
+    with Case(options, sink=["--durable-on-ping"],
+              conf="request_durable_ack=on;durable_ack_keepalive_interval_millis=20;") as case:
+        case.sink.fault("status=3,table=bad,text=no such type")
+        for _ in range(5):
+            case.write(20)
+            assert case.settle() == 20
+        assert first_time(case.delivered("good")) == list(range(100))
+        assert case.aside() == list(range(100))
+        shown = case.status()
+        assert shown["rows_rejected"] == 100 and shown["rows_acked"] == 100, shown
+        case.write(20, tables=["bad"])
+        assert case.settle() == 20
+        case.sink.clear_faults()
+        assert case.put_back().startswith("120 rows put back, 0 ")
+        case.write(20)
+        assert case.settle() == 0
+        assert case.delivered("bad") == list(range(140))
+        assert first_time(case.delivered("good")) == list(range(120))
+        assert case.stop_sidecar() == 0
 
 
 def generations(options):
@@ -306,7 +335,7 @@ def full(options):
 
 if __name__ == "__main__":
     options = arguments(__doc__)
-    for check in (type_clash, two_threads, generations, probes, may_pass, terminal, not_the_frames_fault,
-                  sizes, close_1009, never_fits, crashes, full):
+    for check in (type_clash, two_threads, durable_acks, generations, probes, may_pass, terminal,
+                  not_the_frames_fault, sizes, close_1009, never_fits, crashes, full):
         check(options)
         print(check.__name__, "ok", flush=True)
