@@ -411,6 +411,9 @@ static void cycle(struct qwp_duty *duty)
         if (now_ns >= duty->report_ns) {
             report(duty, now_ns);
         }
+        if (duty->intake != NULL && !duty->spin) {
+            bell_arm(duty); /* on the way with what was sent: the park need not enter for it */
+        }
         (void)qwp_loop_run(duty->loop, 0);
     }
 }
