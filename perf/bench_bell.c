@@ -61,7 +61,9 @@ struct shared {
     uint32_t record_bytes;
     alignas(128) _Atomic uint32_t word; /* bare: rows stamped so far */
     int64_t stamp_ns;                   /* bare: of the last */
-    alignas(128) struct qwp_histogram seen;
+    /* writer: consumer. sync[bench.seen]: rows in the histogram. */
+    alignas(128) _Atomic uint64_t seen_count;
+    struct qwp_histogram seen;
 };
 
 struct figures {
@@ -150,6 +152,11 @@ static void consumer_open(struct consumer *c)
     }
 }
 
+static void tell_seen(struct shared *shared)
+{
+    atomic_store_explicit(&shared->seen_count, shared->seen.count, memory_order_release);
+}
+
 /* Everything that is there. */
 static bool take_all(struct consumer *c)
 {
@@ -163,6 +170,7 @@ static bool take_all(struct consumer *c)
         qwp_histogram_add(&c->shared->seen, now_ns - qwp_load_i64(record + c->shared->stamp_off));
     }
     qwp_ring_release(&c->ring, c->ring.tail_seen_pos, 1);
+    tell_seen(c->shared);
     return true;
 }
 
@@ -220,6 +228,7 @@ static void consume_bare(struct shared *shared)
         for (; seen != now; seen++) { /* all but the last were seen too late to tell */
             qwp_histogram_add(&shared->seen, late_ns);
         }
+        tell_seen(shared);
     }
 }
 
@@ -314,7 +323,7 @@ static struct figures run(enum way way, const struct options *o)
         qwp_histogram_add(&published, qwp_clock_monotonic_ns() - stamp_ns);
     }
     const int64_t deadline_ns = qwp_clock_monotonic_ns() + 30 * (int64_t)QWP_NS_PER_S;
-    while (*(const volatile uint64_t *)&shared->seen.count < o->count) {
+    while (atomic_load_explicit(&shared->seen_count, memory_order_acquire) < o->count) {
         if (qwp_clock_monotonic_ns() > deadline_ns) {
             die(way_names[way], "rows were not seen");
         }

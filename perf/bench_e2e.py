@@ -38,7 +38,8 @@ RECORD_BYTES = {"trade": 64, "tsbs": 144, "text": 80}
 
 def burst(bin_dir, rows, words):
     with Stack(bin_dir) as stack:
-        process = stack.producer("--rows", rows, "--ring-bytes", 64 * MIB, *words)
+        # As large as the rows need, and /dev/shm of a container is small.
+        process = stack.producer("--rows", rows, "--ring-bytes", max(MIB, rows * 320), *words)
         go(process)
         done = stack.finish(process)
         stack.check_rows(rows)
