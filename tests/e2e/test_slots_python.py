@@ -52,6 +52,11 @@ def ours_by_theirs(build, client, prefix):
         shown = json.loads(subprocess.run([os.path.join(stack.bin, "qwp-sidecar"), "inspect", slot,
                                            "--json"], capture_output=True, text=True).stdout)
         assert len([s for s in shown["segments"] if s["frames"] > 0]) >= 3, shown
+        # What we may have put there beside segments is no concern of the client's.
+        os.mkdir(os.path.join(slot, "rejected"))
+        for name in ("rejected/refused.qwpr", "sf-00000000000000ff.sfa.corrupt"):
+            with open(os.path.join(slot, name), "wb") as file:
+                file.write(b"SF01" + bytes(100))
         os.rename(os.path.join(stack.directory, "rows"), os.path.join(stack.directory, "before"))
         stack.start_sink("127.0.0.1:%d" % port)
         acked, published = run_client(client, "ws::addr=127.0.0.1:%d;sf_dir=%s/sf;sender_id=slot;" % (
