@@ -1,4 +1,5 @@
-/* The keeper's half of the segment log: one bounded step a call, one slow operation at a time. */
+/* The keeper's half of the segment log: one bounded step a call, one slow operation at a time.
+ * Spares, trim, and what is done next; syncs are in qwp_seglog_sync.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -7,57 +8,12 @@
 #include "core/qwp_assert.h"
 #include "core/qwp_clock.h"
 #include "core/qwp_crash.h"
-#include "core/store/qwp_seglog_impl.h"
+#include "core/store/qwp_seglog_keeper.h"
 
 enum {
     ROTATION_FAST_NS = 1000 * 1000 * 1000, /* closer together than that: keep more spares */
     SPARES_BUDGET_PART = 4,                /* spares take at most this part of the budget */
 };
-
-static struct qwp_segment *next_of(struct qwp_segment *segment)
-{
-    /* sync[seglog.next] acquire: pairs with the release in rotate_to(). */
-    return atomic_load_explicit(&segment->next, memory_order_acquire);
-}
-
-static void count_up(_Atomic uint64_t *counter)
-{
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
-}
-
-static void job_begin(struct qwp_seglog *log, enum qwp_seglog_job job)
-{
-    log->k.job = job;
-    log->k.was_sync = job == QWP_JOB_SYNC;
-    log->k.job_step = 0;
-    log->k.job_clean = true;
-    log->k.op_out = false;
-}
-
-static void job_end(struct qwp_seglog *log)
-{
-    if (log->k.job == log->k.failed_job && log->k.job_clean) {
-        log->k.failed_job = QWP_JOB_NONE;
-    }
-    log->k.job = QWP_JOB_NONE;
-}
-
-/* k.error says why; `job` is what cannot be done. */
-static void job_failed(struct qwp_seglog *log, enum qwp_seglog_job job, int64_t now_ns)
-{
-    count_up(&log->failures);
-    log->k.failed_job = job;
-    log->k.job = QWP_JOB_NONE;
-    log->k.retry_ns = now_ns + QWP_SEGLOG_RETRY_NS;
-}
-
-static void op_start(struct qwp_seglog *log, struct qwp_slow_op op)
-{
-    log->k.op = op;
-    log->k.op_out = true;
-    log->slow.submit(log->slow.owner, &log->k.op);
-}
 
 /* --- spares --- */
 
@@ -99,59 +55,13 @@ static void spares_adapt(struct qwp_seglog *log, int64_t now_ns)
     k->rotation_ns = now_ns;
 }
 
-/* Frames below it are on disk: up to the first segment whose sync failed. */
-static void synced_claim(struct qwp_seglog *log)
-{
-    struct qwp_seglog_keeper *k = &log->k;
-    uint64_t claim = k->round_count;
-    if (k->unsynced != NULL && k->unsynced->base < claim) {
-        claim = k->unsynced->base;
-    }
-    for (struct qwp_segment *segment = k->oldest; segment != NULL; segment = next_of(segment)) {
-        if (segment->suspect && segment->base < claim) {
-            claim = segment->base;
-            break;
-        }
-    }
-    if (claim > k->synced_count) {
-        k->synced_count = claim;
-        atomic_store_explicit(&log->synced_fsn_count, claim, memory_order_relaxed);
-    }
-}
-
-static void sync_failed(struct qwp_seglog *log, enum qwp_seglog_job job, int error,
-                        const char *name)
-{
-    count_up(&log->sync_failures);
-    (void)qwp_fail(&log->k.error, QWP_IO, error, "cannot sync %s", name);
-    log->k.job_clean = false;
-    log->k.failed_job = job;
-}
-
-/* Never to be claimed as on disk, however many syncs of it succeed later. */
-static void segment_suspect(struct qwp_seglog *log, struct qwp_segment *segment)
-{
-    if (!segment->suspect) {
-        segment->suspect = true;
-        atomic_fetch_add_explicit(&log->suspects, 1, memory_order_relaxed);
-    }
-}
-
-/* One less of those that were sealed at open. */
-static void unsynced_step(struct qwp_seglog *log)
-{
-    struct qwp_segment *next = next_of(log->k.unsynced);
-    log->k.unsynced = next == log->k.check.old_segment ? NULL : next;
-    synced_claim(log);
-}
-
 /* The oldest segment leaves the chain; it is acknowledged and the manifest knows. */
 static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
 {
     struct qwp_seglog_keeper *k = &log->k;
     struct qwp_segment *segment = k->oldest;
     QWP_ASSERT(segment != k->trimmed_to);
-    k->oldest = next_of(segment);
+    k->oldest = qwp_keeper_next_of(segment);
     if (k->noted_to == segment) {
         QWP_ASSERT(!log->place.durable); /* job_choose() notes before it trims */
         k->noted_to = k->oldest;
@@ -160,12 +70,12 @@ static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
         k->synced_to = k->oldest; /* nothing of it needs to be on disk any more */
     }
     if (k->unsynced == segment) {
-        unsynced_step(log);
+        qwp_keeper_unsynced_step(log);
     }
-    count_up(&log->disposed);
+    qwp_keeper_count_up(&log->disposed);
     if (segment->suspect) {
         atomic_fetch_sub_explicit(&log->suspects, 1, memory_order_relaxed);
-        synced_claim(log); /* it was in the way */
+        qwp_keeper_synced_claim(log); /* it was in the way */
     }
     return segment;
 }
@@ -175,7 +85,7 @@ static bool leftover_remove(struct qwp_seglog *log, int64_t now_ns)
 {
     uint64_t freed;
     if (qwp_leftover_remove(&log->k.leftover, &log->place, &freed, &log->k.error) != QWP_OK) {
-        job_failed(log, QWP_JOB_DROP, now_ns);
+        qwp_keeper_job_failed(log, QWP_JOB_DROP, now_ns);
         return false;
     }
     if (log->k.failed_job == QWP_JOB_DROP) {
@@ -203,15 +113,15 @@ static bool recycle_begin(struct qwp_seglog *log, int64_t now_ns)
     struct qwp_seglog_keeper *k = &log->k;
     /* Popped only on success, and making takes its link. */
     struct qwp_segment *segment = k->oldest;
-    struct qwp_segment *next = next_of(segment);
+    struct qwp_segment *next = qwp_keeper_next_of(segment);
     if (qwp_make_again(&k->make, &log->place, segment, log->segment_flags, &k->error) != QWP_OK) {
-        job_failed(log, QWP_JOB_MAKE, now_ns);
+        qwp_keeper_job_failed(log, QWP_JOB_MAKE, now_ns);
         return false;
     }
     atomic_store_explicit(&segment->next, next, memory_order_relaxed);
     (void)oldest_pop(log);
     atomic_store_explicit(&segment->next, NULL, memory_order_relaxed);
-    job_begin(log, QWP_JOB_MAKE);
+    qwp_keeper_job_begin(log, QWP_JOB_MAKE);
     return true;
 }
 
@@ -224,10 +134,10 @@ static bool make_begin(struct qwp_seglog *log, int64_t now_ns)
     if (qwp_make_new(&log->k.make, &log->place, number, log->segment_bytes, log->segment_flags,
                      &log->k.error) != QWP_OK) {
         qwp_seglog_uncharge(log, log->segment_bytes);
-        job_failed(log, QWP_JOB_MAKE, now_ns);
+        qwp_keeper_job_failed(log, QWP_JOB_MAKE, now_ns);
         return false;
     }
-    job_begin(log, QWP_JOB_MAKE);
+    qwp_keeper_job_begin(log, QWP_JOB_MAKE);
     return true;
 }
 
@@ -244,29 +154,19 @@ static void make_step(struct qwp_seglog *log, int64_t now_ns)
     }
     if (result != QWP_OK) {
         qwp_seglog_uncharge(log, qwp_make_undo(&k->make, &log->place, &k->leftover));
-        job_failed(log, QWP_JOB_MAKE, now_ns);
+        qwp_keeper_job_failed(log, QWP_JOB_MAKE, now_ns);
         return;
     }
     if (again) {
-        count_up(&log->recycled);
+        qwp_keeper_count_up(&log->recycled);
     }
     spare_put(log, k->make.segment);
     k->make = (struct qwp_make){0};
-    job_end(log);
+    qwp_keeper_job_end(log);
     QWP_CRASH_POINT("keeper.spare");
 }
 
 /* --- trimming --- */
-
-/* A sync protects the manifest's pages, and the writer's next store to them would have the file
- * system do its work; so it is done here. */
-static void manifest_touch(struct qwp_seglog *log)
-{
-    op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_POPULATE,
-                                       .at = log->manifest.dual.map,
-                                       .len = QWP_DUAL_FILE_BYTES,
-                                       .advice = QWP_POPULATE_WRITE});
-}
 
 /* The manifest must be on disk without a segment before that segment goes. */
 static void trim_step(struct qwp_seglog *log, int64_t now_ns)
@@ -284,22 +184,23 @@ static void trim_step(struct qwp_seglog *log, int64_t now_ns)
         return;
     }
     if (k->job_step == 2 && log->place.durable) {
-        op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_SYNC, .fd = log->manifest.dual.fd});
+        qwp_keeper_op_start(
+            log, (struct qwp_slow_op){.kind = QWP_SLOW_SYNC, .fd = log->manifest.dual.fd});
         k->job_step = 3;
         return;
     }
     if (k->job_step == 3 && k->op.error != 0) {
         /* The kernel may call the page clean now, so the next try writes it again. */
-        sync_failed(log, QWP_JOB_TRIM, k->op.error, QWP_MANIFEST_NAME);
-        job_failed(log, QWP_JOB_TRIM, now_ns);
+        qwp_keeper_sync_failed(log, QWP_JOB_TRIM, k->op.error, QWP_MANIFEST_NAME);
+        qwp_keeper_job_failed(log, QWP_JOB_TRIM, now_ns);
         return;
     }
     const bool synced = k->job_step == 3;
     k->trimmed_to = k->job_segment;
-    job_end(log);
+    qwp_keeper_job_end(log);
     if (synced) {
-        job_begin(log, QWP_JOB_WINDOW);
-        manifest_touch(log);
+        qwp_keeper_job_begin(log, QWP_JOB_WINDOW);
+        qwp_keeper_manifest_touch(log);
     }
     QWP_CRASH_POINT("trim.committed");
 }
@@ -310,15 +211,15 @@ static void drop_step(struct qwp_seglog *log, int64_t now_ns)
     if (k->oldest->aside) {
         k->op.error = 0; /* its file has another name */
     } else if (k->job_step == 0) {
-        op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_UNLINK,
-                                           .fd = log->place.dir_fd,
-                                           .name = k->oldest->name});
+        qwp_keeper_op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_UNLINK,
+                                                      .fd = log->place.dir_fd,
+                                                      .name = k->oldest->name});
         k->job_step = 1;
         return;
     }
     if (k->op.error != 0 && k->op.error != ENOENT) {
         (void)qwp_fail(&k->error, QWP_IO, k->op.error, "cannot remove segment %s", k->oldest->name);
-        job_failed(log, QWP_JOB_DROP, now_ns); /* it stays charged and is tried again */
+        qwp_keeper_job_failed(log, QWP_JOB_DROP, now_ns); /* it stays charged and is tried again */
         return;
     }
     QWP_CRASH_POINT("trim.unlinked");
@@ -326,258 +227,7 @@ static void drop_step(struct qwp_seglog *log, int64_t now_ns)
     const uint64_t bytes = segment->bytes;
     qwp_segment_free(segment, log->sys);
     qwp_seglog_uncharge(log, bytes);
-    job_end(log);
-}
-
-/* --- syncs --- */
-
-/* A sync protects the pages again. */
-static void window_close(struct qwp_segment *segment)
-{
-    segment->window_off = atomic_load_explicit(&segment->append_off, memory_order_relaxed);
-}
-
-static void fd_close(struct qwp_seglog *log, struct qwp_segment *segment)
-{
-    if (segment->fd >= 0) {
-        log->sys->close(segment->fd);
-        segment->fd = -1;
-    }
-}
-
-enum note_step { NOTE_SEGMENT = 0, NOTE_DIR, NOTE_MANIFEST };
-
-static void note_judge(struct qwp_seglog *log, int64_t now_ns)
-{
-    struct qwp_seglog_keeper *k = &log->k;
-    const int error = k->op.error;
-    switch (k->job_step) {
-    case NOTE_SEGMENT: {
-        struct qwp_segment *before = k->noted_to;
-        if (error != 0) {
-            sync_failed(log, QWP_JOB_NOTE_ACTIVE, error, k->job_segment->name);
-            segment_suspect(log, k->job_segment);
-        }
-        k->noted_to = k->job_segment;
-        window_close(k->job_segment);
-        if (!log->periodic && before != k->noted_to) {
-            fd_close(log, before);
-        }
-        k->note_again = false;
-        k->job_step = next_of(k->noted_to) != NULL ? NOTE_SEGMENT : NOTE_DIR;
-        return;
-    }
-    case NOTE_DIR:
-        if (error != 0) {
-            sync_failed(log, QWP_JOB_NOTE_ACTIVE, error, "the slot's directory");
-            segment_suspect(log, k->noted_to);
-        }
-        k->job_step = NOTE_MANIFEST;
-        return;
-    case NOTE_MANIFEST:
-        if (error != 0) {
-            /* The kernel may call the page clean now, so the record is written anew. */
-            (void)qwp_manifest_write(&log->manifest);
-            sync_failed(log, QWP_JOB_NOTE_ACTIVE, error, QWP_MANIFEST_NAME);
-            job_failed(log, QWP_JOB_NOTE_ACTIVE, now_ns);
-            return;
-        }
-        job_end(log);
-        job_begin(log, QWP_JOB_WINDOW);
-        manifest_touch(log);
-        return;
-    }
-}
-
-/* After a rotation: new segments with their names, then the manifest that names them. */
-static void note_step(struct qwp_seglog *log, int64_t now_ns)
-{
-    struct qwp_seglog_keeper *k = &log->k;
-    if (k->op_out) {
-        k->op_out = false;
-        note_judge(log, now_ns);
-        if (k->job != QWP_JOB_NOTE_ACTIVE) {
-            return;
-        }
-    }
-    struct qwp_slow_op op = {.kind = QWP_SLOW_SYNC};
-    switch (k->job_step) {
-    case NOTE_SEGMENT:
-        k->job_segment = k->note_again ? k->noted_to : next_of(k->noted_to);
-        op.fd = k->job_segment->fd;
-        break;
-    case NOTE_DIR:
-        op.kind = QWP_SLOW_SYNC_DIR;
-        op.fd = log->place.dir_fd;
-        break;
-    default:
-        op.fd = log->manifest.dual.fd;
-        break;
-    }
-    op_start(log, op);
-}
-
-static struct qwp_segment *active_of(const struct qwp_seglog *log)
-{
-    struct qwp_segment *segment = log->k.noted_to;
-    for (struct qwp_segment *next; (next = next_of(segment)) != NULL;) {
-        segment = next;
-    }
-    return segment;
-}
-
-/* True: the appends come near the end of the window. */
-static bool window_begin(struct qwp_seglog *log)
-{
-    struct qwp_segment *active = active_of(log);
-    const uint64_t at = atomic_load_explicit(&active->append_off, memory_order_relaxed);
-    if (active->window_off == active->bytes || at + QWP_WINDOW_BYTES / 2 < active->window_off) {
-        return false;
-    }
-    job_begin(log, QWP_JOB_WINDOW);
-    op_start(log, qwp_segment_window(active, at > active->window_off ? at : active->window_off));
-    return true;
-}
-
-static void watermark_put(struct qwp_seglog *log)
-{
-    struct qwp_seglog_keeper *k = &log->k;
-    const uint64_t acked = qwp_seglog_acked_count(log);
-    if (acked == k->watermark_count) {
-        return;
-    }
-    qwp_dual_put(&k->watermark, (int64_t)acked - 1, 0);
-    k->watermark_count = acked;
-    QWP_CRASH_POINT("keeper.watermark");
-}
-
-enum sync_step { SYNC_DICT = 0, SYNC_SEGMENTS, SYNC_MANIFEST, SYNC_WATERMARK, SYNC_END };
-
-/* A failed sync is never taken for done later: the level is not claimed for that segment. */
-static void sync_judge(struct qwp_seglog *log)
-{
-    struct qwp_seglog_keeper *k = &log->k;
-    const int error = k->op.error;
-    switch (k->job_step) {
-    case SYNC_DICT:
-        if (error != 0) {
-            sync_failed(log, QWP_JOB_SYNC, error, QWP_DICT_FILE_NAME);
-            k->dict_synced--; /* due again */
-        }
-        k->job_step = SYNC_SEGMENTS;
-        return;
-    case SYNC_SEGMENTS: {
-        struct qwp_segment *segment = k->job_segment;
-        struct qwp_segment *next = next_of(segment);
-        if (error != 0) {
-            sync_failed(log, QWP_JOB_SYNC, error, segment->name);
-            segment_suspect(log, segment);
-        }
-        window_close(segment);
-        if (next == NULL || next->base >= k->job_count) {
-            k->job_step = SYNC_MANIFEST;
-        } else {
-            k->synced_to = k->job_segment = next;
-            fd_close(log, segment);
-        }
-        return;
-    }
-    case SYNC_MANIFEST:
-        if (error != 0) {
-            sync_failed(log, QWP_JOB_SYNC, error, QWP_MANIFEST_NAME);
-            (void)qwp_manifest_write(&log->manifest);
-        }
-        k->job_step = SYNC_WATERMARK;
-        return;
-    case SYNC_WATERMARK:
-        if (error != 0) {
-            sync_failed(log, QWP_JOB_SYNC, error, QWP_WATERMARK_NAME);
-            k->watermark_count = UINT64_MAX; /* written again */
-        }
-        k->job_step = SYNC_END;
-        return;
-    }
-}
-
-static void sync_step(struct qwp_seglog *log)
-{
-    struct qwp_seglog_keeper *k = &log->k;
-    if (k->op_out) {
-        k->op_out = false;
-        sync_judge(log);
-    }
-    struct qwp_slow_op op = {.kind = QWP_SLOW_SYNC};
-    switch (k->job_step) {
-    case SYNC_DICT: {
-        const uint32_t appends =
-            atomic_load_explicit(&log->w.dict_file.appends, memory_order_relaxed);
-        k->job_segment = k->synced_to;
-        if (appends == k->dict_synced) {
-            k->job_step = SYNC_SEGMENTS;
-            return;
-        }
-        k->dict_synced = appends;
-        op.fd = log->w.dict_file.fd;
-        break;
-    }
-    case SYNC_SEGMENTS:
-        op.fd = k->job_segment->fd;
-        break;
-    case SYNC_MANIFEST:
-        op.fd = log->manifest.dual.fd;
-        break;
-    case SYNC_WATERMARK:
-        watermark_put(log);
-        op.fd = k->watermark.fd;
-        break;
-    default:
-        k->round_count = k->job_count;
-        synced_claim(log);
-        job_end(log);
-        job_begin(log, QWP_JOB_WINDOW);
-        k->was_sync = true;
-        manifest_touch(log);
-        return;
-    }
-    op_start(log, op);
-}
-
-/* Who wrote it may not have come to sync it. By name: descriptors are few. */
-static int old_sync(const struct qwp_sys *sys, void *owner)
-{
-    const struct qwp_seglog *log = owner;
-    const int fd = qwp_sys_open(sys, log->place.dir_fd, log->k.unsynced->name,
-                                O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
-    const int rc = fd < 0 ? -1 : qwp_sys_sync(sys, fd);
-    const int error = errno;
-    if (fd >= 0) {
-        sys->close(fd);
-    }
-    errno = error;
-    return rc;
-}
-
-static void old_judge(struct qwp_seglog *log, int error)
-{
-    struct qwp_segment *segment = log->k.unsynced;
-    if (error != 0) {
-        sync_failed(log, QWP_JOB_SYNC_OLD, error, segment->name);
-        segment_suspect(log, segment);
-    }
-    unsynced_step(log);
-}
-
-/* With PERIODIC, after open: those that were sealed then, one at a time. */
-static void old_step(struct qwp_seglog *log)
-{
-    struct qwp_seglog_keeper *k = &log->k;
-    if (k->job_step == 0 && !k->unsynced->aside) {
-        op_start(log, (struct qwp_slow_op){.kind = QWP_SLOW_CALL, .call = old_sync, .at = log});
-        k->job_step = 1;
-        return;
-    }
-    old_judge(log, k->job_step == 0 ? 0 : k->op.error);
-    job_end(log);
+    qwp_keeper_job_end(log);
 }
 
 static void aside_step(struct qwp_seglog *log, int64_t now_ns)
@@ -586,15 +236,15 @@ static void aside_step(struct qwp_seglog *log, int64_t now_ns)
     bool is_out;
     switch (qwp_seglog_aside_step(log, &op, &is_out, &log->k.error)) {
     case QWP_OK:
-        job_end(log);
+        qwp_keeper_job_end(log);
         break;
     case QWP_AGAIN:
         if (is_out) {
-            op_start(log, op);
+            qwp_keeper_op_start(log, op);
         }
         break;
     default:
-        job_failed(log, QWP_JOB_ASIDE, now_ns);
+        qwp_keeper_job_failed(log, QWP_JOB_ASIDE, now_ns);
         break;
     }
 }
@@ -617,7 +267,7 @@ static bool sync_begin(struct qwp_seglog *log, uint64_t published, int64_t now_n
         return false;
     }
     log->k.sync_due_ns = now_ns + log->sync_interval_ns;
-    job_begin(log, QWP_JOB_SYNC);
+    qwp_keeper_job_begin(log, QWP_JOB_SYNC);
     log->k.job_count = published;
     return true;
 }
@@ -637,7 +287,7 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
         return false;
     }
     if (qwp_seglog_aside_due(log)) { /* the reader waits for it */
-        job_begin(log, QWP_JOB_ASIDE);
+        qwp_keeper_job_begin(log, QWP_JOB_ASIDE);
         return true;
     }
     const uint32_t spares = spare_count(log);
@@ -648,14 +298,14 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
         make_begin(log, now_ns)) {
         return true;
     }
-    if (log->place.durable && window_begin(log)) {
+    if (log->place.durable && qwp_keeper_window_begin(log)) {
         return true;
     }
     if (spares == 0 && k->spares_wanted > 0 && goes_again) {
         return recycle_begin(log, now_ns);
     }
-    if (log->place.durable && (k->note_again || next_of(k->noted_to) != NULL)) {
-        job_begin(log, QWP_JOB_NOTE_ACTIVE);
+    if (log->place.durable && (k->note_again || qwp_keeper_next_of(k->noted_to) != NULL)) {
+        qwp_keeper_job_begin(log, QWP_JOB_NOTE_ACTIVE);
         return true;
     }
     if (!k->was_sync && sync_begin(log, published, now_ns)) {
@@ -666,11 +316,11 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
         if (goes_again && spares <= k->spares_wanted && !k->retired) {
             return recycle_begin(log, now_ns);
         }
-        job_begin(log, QWP_JOB_DROP);
+        qwp_keeper_job_begin(log, QWP_JOB_DROP);
         return true;
     }
     if (trim_due(log)) {
-        job_begin(log, QWP_JOB_TRIM);
+        qwp_keeper_job_begin(log, QWP_JOB_TRIM);
         return true;
     }
     if (now_ns < k->retry_ns) { /* making one has failed just now */
@@ -683,7 +333,7 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
     if (k->unsynced == NULL || k->opening || now_ns < k->retry_ns) {
         return false;
     }
-    job_begin(log, QWP_JOB_SYNC_OLD);
+    qwp_keeper_job_begin(log, QWP_JOB_SYNC_OLD);
     return true;
 }
 
@@ -702,19 +352,19 @@ static void job_step(struct qwp_seglog *log, int64_t now_ns)
         drop_step(log, now_ns);
         break;
     case QWP_JOB_NOTE_ACTIVE:
-        note_step(log, now_ns);
+        qwp_keeper_note_step(log, now_ns);
         break;
     case QWP_JOB_SYNC:
-        sync_step(log);
+        qwp_keeper_sync_step(log);
         break;
     case QWP_JOB_SYNC_OLD:
-        old_step(log);
+        qwp_keeper_old_sync_step(log);
         break;
     case QWP_JOB_ASIDE:
         aside_step(log, now_ns);
         break;
     case QWP_JOB_WINDOW:
-        job_end(log); /* whatever came of it: it only saves time */
+        qwp_keeper_job_end(log); /* whatever came of it: it only saves time */
         break;
     case QWP_JOB_CHECK:
         break;
@@ -761,7 +411,7 @@ static void jobs_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, in
 void qwp_seglog_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, int64_t *next_ns)
 {
     *next_ns = QWP_NEVER_NS;
-    watermark_put(log);
+    qwp_keeper_watermark_put(log);
     spares_adapt(log, now_ns);
     *more = qwp_seglog_check_step(log, now_ns, next_ns);
     jobs_maintain(log, now_ns, more, next_ns);
@@ -793,39 +443,4 @@ enum qwp_keeper_state qwp_seglog_keeper_state(const struct qwp_seglog *log)
 const struct qwp_error *qwp_seglog_keeper_error(const struct qwp_seglog *log)
 {
     return &log->k.error;
-}
-
-/* Not by the state machine: here and now, whatever it is doing. */
-enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err)
-{
-    struct qwp_seglog_keeper *k = &log->k;
-    if (!log->periodic) {
-        watermark_put(log);
-        return QWP_OK;
-    }
-    const uint64_t count = qwp_seglog_published_count(log);
-    bool failed = qwp_sys_sync(log->sys, log->w.dict_file.fd) != 0;
-    while (k->unsynced != NULL) {
-        const bool is_failed = !k->unsynced->aside && old_sync(log->sys, log) != 0;
-        failed |= is_failed;
-        old_judge(log, is_failed ? errno : 0);
-    }
-    for (struct qwp_segment *segment = k->synced_to; segment != NULL; segment = next_of(segment)) {
-        if (qwp_sys_sync(log->sys, segment->fd) != 0) {
-            segment_suspect(log, segment);
-            failed = true;
-        }
-    }
-    failed = qwp_sys_sync(log->sys, log->manifest.dual.fd) != 0 || failed;
-    const int error = errno;
-    watermark_put(log);
-    failed = qwp_sys_sync(log->sys, k->watermark.fd) != 0 || failed;
-    if (failed) {
-        count_up(&log->sync_failures);
-        return qwp_fail(err, QWP_IO, error, "store %s: not all frames could be synced to disk",
-                        log->dir);
-    }
-    k->round_count = count;
-    synced_claim(log);
-    return QWP_OK;
 }
