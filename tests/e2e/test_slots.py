@@ -110,6 +110,7 @@ def damaged(build):
         assert hit["name"] in " ".join(map(str, shown["damage"])), shown["damage"]
         again = os.path.join(stack.directory, "again")
         shutil.copytree(slot, again)
+        stack.give_to_sidecar(again)
         stack.start_sink("127.0.0.1:%d" % port)
         stack.start_sidecar()
         finish(stack.producer("--name", "p1", "--rows", 1000, "--symbols", 1000), "producer")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Sidecar and producers of different users that share a group, in either order of starting: modes, owners and limits. Needs to
 be root, to become others; test_namespaces runs it as root of a namespace, too."""
+import errno
 import os
 import re
 import stat
@@ -154,7 +155,13 @@ def full_shm(build):
         wait_until(lambda: len(stack.status()["producers"]) == 2, "they are attached")
         filler = os.path.join(stack.rings, "filler")
         with open(filler, "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, shm_bytes(left=True) - (4 << 20))
+            taken = 0
+            try:
+                while shm_bytes(left=True) > 4 << 20:  # a step at a time: the store grows, too
+                    os.posix_fallocate(file.fileno(), taken, 1 << 20)
+                    taken += 1 << 20
+            except OSError as error:
+                assert error.errno == errno.ENOSPC, error
         wait_until(lambda: stack.status()["store_state"] == "cannot be written", "it is full")
         assert "No space left" in stack.status()["store_error"], stack.status()
         code, said = run_producer(stack, "--rows", "1")
