@@ -261,7 +261,9 @@ static void left_settle(struct qwp_generations *g)
             continue;
         }
         qwp_seglog_retire(one->log);
-        if (one != g->reader && qwp_seglog_dict(one->log) != NULL) {
+        /* The last check of frames may not have ended when all of them are acknowledged already. */
+        if (one != g->reader && qwp_seglog_dict(one->log) != NULL &&
+            qwp_seglog_is_quiet(one->log)) {
             qwp_seglog_dict_release(one->log);
         }
     }

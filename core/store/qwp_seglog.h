@@ -79,8 +79,8 @@ struct qwp_seglog_options {
 QWP_MUST_USE enum qwp_result qwp_seglog_open(struct qwp_seglog **out,
                                              const struct qwp_seglog_options *options,
                                              struct qwp_error *err);
-/* Keeps everything on disk. No role runs any more, and nothing is under way in options.slow. NULL
- * is fine. */
+/* Keeps everything on disk. No role runs any more, and nothing is under way in options.slow or
+ * .reading. NULL is fine. */
 void qwp_seglog_close(struct qwp_seglog *log);
 /* The same for a slot that is about to be removed: nothing is synced. */
 void qwp_seglog_discard(struct qwp_seglog *log);
@@ -176,7 +176,8 @@ uint64_t qwp_seglog_acked_count(const struct qwp_seglog *log);
 struct qwp_seglog_stats {
     uint64_t bytes_total;     /* charged to the budget */
     uint64_t bytes_total_max; /* the budget */
-    uint64_t bytes_waiting;   /* payload bytes published and not acknowledged */
+    uint64_t bytes_waiting;   /* payload bytes published and not acknowledged; of those that are
+                                 not checked yet: at most */
     uint32_t segments_active, segments_sealed, segments_spare;
     uint64_t rotations, rotations_without_spare, recycled; /* since open */
     uint64_t failures;         /* keeper's steps that failed and are tried again, since open */
@@ -215,11 +216,12 @@ struct qwp_seglog_damage {
 bool qwp_seglog_take_damage(struct qwp_seglog *log, struct qwp_seglog_damage *damage);
 /* Keeper. The writer will append no more: spares go, and no new ones are made. */
 void qwp_seglog_retire(struct qwp_seglog *log);
-/* Keeper and reader, with the writer gone. Frees the dictionary's memory, qwp_seglog_dict() is NULL
- * then; and reads it again from its file, which has all that the frames need. QWP_IO, QWP_NOMEM. */
+/* Keeper and reader, with the writer gone, and quiet. Frees the dictionary's memory,
+ * qwp_seglog_dict() is NULL then; and reads it again from its file, which has all that the frames
+ * need. QWP_IO, QWP_NOMEM. */
 void qwp_seglog_dict_release(struct qwp_seglog *log);
 QWP_MUST_USE enum qwp_result qwp_seglog_dict_load(struct qwp_seglog *log, struct qwp_error *err);
-/* Keeper. Nothing is under way in options.slow. */
+/* Keeper. Nothing is under way in options.slow and options.reading. */
 bool qwp_seglog_is_quiet(const struct qwp_seglog *log);
 /* Writes the watermark and, with PERIODIC, syncs everything now: for a shutdown. */
 QWP_MUST_USE enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err);

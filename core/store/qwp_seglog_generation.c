@@ -68,7 +68,7 @@ void qwp_seglog_begin_at(struct qwp_seglog *log, uint64_t fsn)
 
 void qwp_seglog_dict_release(struct qwp_seglog *log)
 {
-    QWP_ASSERT(!log->k.check.is_out); /* it reads in it, for a reader that has left by now */
+    QWP_ASSERT(qwp_seglog_is_quiet(log)); /* a check reads in it */
     qwp_dict_destroy(log->dict);
     log->dict = NULL;
 }
