@@ -23,7 +23,7 @@
 
 /* Fields up to here are there in every minor of major 1. */
 enum { HEADER_BYTES_MIN = sizeof(struct qwp_ring_header) };
-enum { PREFAULT_BYTES_MAX = 1024 * 1024 };
+enum { PREFAULT_BYTES_MAX = 256 * 1024 };
 
 static bool is_step_multiple(uint64_t v)
 {

@@ -80,12 +80,14 @@ def temporary_directory():
 
 
 class Stack:
-    def __init__(self, build, sink=(), sidecar=(), tls=True, conf="", conf_text=None):
+    def __init__(self, build, sink=(), sidecar=(), tls=True, conf="", conf_text=None, in_memory=False):
         self.build = os.path.abspath(build)
         self.bin = os.path.join(self.build, "bin")
         self.tests = os.path.join(self.build, "tests")
         self.directory = tempfile.mkdtemp(prefix="qwp-e2e-")
         self.rings = os.path.join(self.directory, "rings")
+        if in_memory:  # where rings belong: it counts when they come and go often
+            self.rings = tempfile.mkdtemp(prefix="qwp-e2e-", dir="/dev/shm")
         self.users = users_wanted()
         if self.users:
             self.rings = shared_volume(self.users[2])

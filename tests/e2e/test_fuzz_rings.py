@@ -13,7 +13,7 @@ import statistics
 import struct
 import time
 
-from stack import Stack, arguments, cpu_ticks, finish, wait_until
+from stack import Stack, arguments, cpu_ticks, finish, users_wanted, wait_until
 
 GOOD, HOSTILE = 4, 3
 CPU_S = float(os.environ.get("QWP_FUZZ_CPU_S", "6"))
@@ -72,7 +72,7 @@ def signal_groups(processes, number):
 def run(build):
     print("seed", SEED, flush=True)
     with Stack(build, sink=["--verify", "seq,producer"], sidecar=["--batch-rows", "2000"],
-               conf="sf_max_segment_bytes=1m;sf_max_total_bytes=64m;") as stack:
+               conf="sf_max_segment_bytes=1m;sf_max_total_bytes=64m;", in_memory=not users_wanted()) as stack:
         good = [stack.producer("--name", "good%d" % i, "--forever", "--pause-us", 500, "--unit", 5)
                 for i in range(GOOD)]
         wait_until(lambda: len(rows_published(stack)) == GOOD and
