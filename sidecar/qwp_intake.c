@@ -17,6 +17,8 @@ enum {
     UNIT_FRAME_BYTES_MIN = 1024 * 1024, /* a frame for one unit may always be so large */
     STALL_QUIET_MS = 1000, /* so that a store that is full again and again is one line, not many */
 };
+static const int64_t LOOK_NS_MIN = QWP_NS_PER_MS;
+static const int64_t LOOK_NS_MAX = (int64_t)2 * QWP_NS_PER_S;
 
 static void add_u64(_Atomic uint64_t *at, uint64_t n)
 {
@@ -485,6 +487,40 @@ static bool orphans_remove(struct qwp_intake *intake)
     return removed;
 }
 
+/* The kernel tells of a close a moment before it gives up the lock, and then never again. */
+static void orphan_look(struct qwp_intake *intake, struct qwp_source *source)
+{
+    source->orphan = qwp_ring_is_orphan(&source->rx);
+    if (!source->orphan) {
+        source->closed = true;
+        intake->look_step_ns = LOOK_NS_MIN;
+        intake->look_ns = qwp_clock_monotonic_ns() + LOOK_NS_MIN;
+    }
+}
+
+/* At growing intervals, not for ever: others may have closed the file of a producer who lives. */
+static void orphans_look_again(struct qwp_intake *intake, int64_t now_ns, int64_t *next_ns)
+{
+    if (intake->look_ns == 0) {
+        return;
+    }
+    if (now_ns >= intake->look_ns) {
+        intake->look_step_ns *= 2;
+        intake->look_ns = intake->look_step_ns > LOOK_NS_MAX ? 0 : now_ns + intake->look_step_ns;
+        for (uint32_t i = 0; i < intake->source_count; i++) {
+            struct qwp_source *source = intake->sources[i];
+            if (source->closed && !source->orphan && qwp_ring_is_orphan(&source->rx)) {
+                source->orphan = true;
+                intake->next_visit_ns = 0;
+            }
+            source->closed = source->closed && !source->orphan && intake->look_ns != 0;
+        }
+    }
+    if (intake->look_ns != 0) {
+        *next_ns = intake->look_ns < *next_ns ? intake->look_ns : *next_ns;
+    }
+}
+
 bool qwp_intake_settle(struct qwp_intake *intake, int64_t now_ns)
 {
     const uint64_t acked = qwp_generations_acked(intake->store);
@@ -512,6 +548,7 @@ bool qwp_intake_settle(struct qwp_intake *intake, int64_t now_ns)
 bool qwp_intake_do_work(struct qwp_intake *intake, int64_t now_ns, int64_t *next_ns)
 {
     bool worked = qwp_intake_settle(intake, now_ns);
+    orphans_look_again(intake, now_ns, next_ns);
     intake->lingering = false;
     if (intake->frame_open) {
         frame_fill(intake, QWP_INTAKE_STEP_ROWS, now_ns);
@@ -639,8 +676,8 @@ static void ring_event(void *owner, const char *file_name)
     struct qwp_source *source = source_find(intake, file_name);
     if (source == NULL) {
         attach(intake, file_name);
-    } else if (!source->orphan && qwp_ring_is_orphan(&source->rx)) {
-        source->orphan = true;
+    } else if (!source->orphan) {
+        orphan_look(intake, source);
     }
     intake->next_visit_ns = 0;
 }

@@ -73,7 +73,9 @@ struct qwp_intake {
     bool figures_changed;             /* the control page wants an update */
     int64_t first_seen_ns;            /* when the rows now waiting were first seen; 0: none */
     int64_t next_visit_ns;
-    int64_t retry_ns; /* after a stall */
+    int64_t look_ns;      /* when closed rings are looked at again; 0: there are none */
+    int64_t look_step_ns; /* how long after that once more */
+    int64_t retry_ns;     /* after a stall */
     uint32_t framed_symbols;
     uint64_t acked_seen;
     uint32_t next_number;    /* of the next source */

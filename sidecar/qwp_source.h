@@ -38,6 +38,7 @@ struct qwp_source {
      * bring any: it goes on in the next one. */
     bool waits_symbols;
     bool orphan;   /* the producer is gone: drain, then remove */
+    bool closed;   /* told so, though its lock was still held: to be looked at again */
     bool detached; /* faulty: never read again */
     struct qwp_sights sights;
     struct qwp_notes notes;

@@ -3,6 +3,8 @@
 those that are killed, with or without their sidecar, leave nothing behind.
 
 QWP_KILL_ROUNDS=100, QWP_SEED=N: longer, and elsewhere."""
+import ctypes
+import fcntl
 import os
 import random
 import signal
@@ -13,6 +15,7 @@ from stack import Stack, arguments, finish, wait_until
 
 RECORDS_OFF = 64 * 1024 + 1024 * 1024  # of a default ring: header, then definitions
 RING_BYTES = int(os.environ.get("QWP_TEST_RING_BYTES", 1 << 20))
+PIDFD_GETFD = 438
 ROW_BYTES = 48  # of a sequence_producer without symbols
 
 
@@ -121,6 +124,31 @@ def full_rings_hold_up_nobody(build):
         assert min(behind) > 1.5 * RING_BYTES / ROW_BYTES, behind
 
 
+def told_before_the_lock_is_free(build):
+    """The kernel tells of a close before it gives up the lock: a ring that is looked at in between is looked
+    at again. Here the lock outlives its producer in a second descriptor."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Stack(build, sink=["--verify", "seq,producer"]) as stack:
+        producer = stack.producer("--name", "p", "--rows", 10, "--hold")
+        producer.stdout.readline()
+        path = os.path.join(stack.rings, "default", stack.ring_files()[0])
+        number = next(fd for fd in os.listdir("/proc/%d/fd" % producer.pid)
+                      if os.readlink("/proc/%d/fd/%s" % (producer.pid, fd)) == path)
+        held = libc.syscall(PIDFD_GETFD, os.pidfd_open(producer.pid), int(number), 0)
+        if held < 0:
+            print("skipped: pidfd_getfd: " + os.strerror(ctypes.get_errno()))
+            return
+        producer.kill()
+        producer.wait()
+        os.close(os.open(path, os.O_WRONLY))  # what the sidecar is told of
+        time.sleep(0.1)
+        assert os.path.exists(path)
+        fcntl.flock(held, fcntl.LOCK_UN)  # of this it is not
+        wait_until(lambda: stack.ring_files() == [], "the ring is removed", 5)
+        os.close(held)
+        assert stack.stop_sidecar() == 0
+
+
 def positions(fd):
     """tail and head of a ring, also of one that has no name any more (ipc/qwp_ring_layout.h)."""
     return struct.unpack_from("<Q", os.pread(fd, 8, 256))[0], struct.unpack_from("<Q", os.pread(fd, 8, 384))[0]
@@ -171,6 +199,7 @@ if __name__ == "__main__":
                          (impossible_tail, "impossible tail")):
         one_goes_wrong(options.build, harm, reason)
         print(harm.__name__, "ok")
-    for test in (stopped_hold_up_nobody, full_rings_hold_up_nobody, killed_in_rounds):
+    for test in (stopped_hold_up_nobody, full_rings_hold_up_nobody, told_before_the_lock_is_free,
+                 killed_in_rounds):
         test(options.build)
         print(test.__name__, "ok")
