@@ -30,16 +30,10 @@ enum {
     TRIES_MAX = 20,
 };
 
-static struct qwp_segment *next_of(const struct qwp_segment *segment)
-{
-    /* sync[seglog.next] acquire: pairs with the release in rotate_to(). */
-    return atomic_load_explicit(&segment->next, memory_order_acquire);
-}
-
 static void segment_begin(struct qwp_seglog_check *check, struct qwp_segment *segment)
 {
     check->segment = segment;
-    check->end_fsn = next_of(segment)->base;
+    check->end_fsn = qwp_seglog_next_of(segment)->base;
     check->scan = (struct qwp_scan){
         .bytes = segment->bytes,
         .base = segment->base,
@@ -57,7 +51,7 @@ void qwp_seglog_check_begin(struct qwp_seglog *log, struct qwp_segment *last)
     check->old_bytes = log->w.published_bytes;
     struct qwp_segment *segment = log->head;
     while (segment != NULL && !segment->unchecked) {
-        segment = next_of(segment);
+        segment = qwp_seglog_next_of(segment);
     }
     log->checked_count = UINT64_MAX;
     if (segment != NULL) {
@@ -95,7 +89,7 @@ static void segment_end(struct qwp_seglog *log)
 {
     struct qwp_seglog_check *check = &log->k.check;
     struct qwp_segment *segment = check->segment;
-    struct qwp_segment *next = next_of(segment);
+    struct qwp_segment *next = qwp_seglog_next_of(segment);
     const uint64_t excess = qwp_seglog_presumed_bytes(segment) - check->scan.payload_bytes;
     atomic_fetch_add_explicit(&log->presumed_excess, excess, memory_order_relaxed);
     check->bytes += check->scan.payload_bytes;

@@ -222,12 +222,17 @@ enum qwp_result qwp_segment_copy_aside(struct qwp_seglog *log, const struct qwp_
 /* Keeper. An operation that was handed to options.slow is not done yet. */
 bool qwp_seglog_op_under_way(const struct qwp_seglog *log);
 
+static inline struct qwp_segment *qwp_seglog_next_of(const struct qwp_segment *segment)
+{
+    /* sync[seglog.next] acquire: pairs with the release in the writer's rotation. */
+    return atomic_load_explicit(&segment->next, memory_order_acquire);
+}
+
 /* The segment that holds frame `fsn`, from `segment` on; fsn < published_count or just behind. */
 static inline struct qwp_segment *qwp_seglog_find(struct qwp_segment *segment, uint64_t fsn)
 {
     for (;;) {
-        /* sync[seglog.next] acquire: pairs with the release in the writer's rotation. */
-        struct qwp_segment *next = atomic_load_explicit(&segment->next, memory_order_acquire);
+        struct qwp_segment *next = qwp_seglog_next_of(segment);
         if (next == NULL || next->base > fsn) {
             return segment;
         }

@@ -61,7 +61,7 @@ static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
     struct qwp_seglog_keeper *k = &log->k;
     struct qwp_segment *segment = k->oldest;
     QWP_ASSERT(segment != k->trimmed_to);
-    k->oldest = qwp_keeper_next_of(segment);
+    k->oldest = qwp_seglog_next_of(segment);
     if (k->noted_to == segment) {
         QWP_ASSERT(!log->place.durable); /* job_choose() notes before it trims */
         k->noted_to = k->oldest;
@@ -113,7 +113,7 @@ static bool recycle_begin(struct qwp_seglog *log, int64_t now_ns)
     struct qwp_seglog_keeper *k = &log->k;
     /* Popped only on success, and making takes its link. */
     struct qwp_segment *segment = k->oldest;
-    struct qwp_segment *next = qwp_keeper_next_of(segment);
+    struct qwp_segment *next = qwp_seglog_next_of(segment);
     if (qwp_make_again(&k->make, &log->place, segment, log->segment_flags, &k->error) != QWP_OK) {
         qwp_keeper_job_failed(log, QWP_JOB_MAKE, now_ns);
         return false;
@@ -304,7 +304,7 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
     if (spares == 0 && k->spares_wanted > 0 && goes_again) {
         return recycle_begin(log, now_ns);
     }
-    if (log->place.durable && (k->note_again || qwp_keeper_next_of(k->noted_to) != NULL)) {
+    if (log->place.durable && (k->note_again || qwp_seglog_next_of(k->noted_to) != NULL)) {
         qwp_keeper_job_begin(log, QWP_JOB_NOTE_ACTIVE);
         return true;
     }

@@ -5,12 +5,6 @@
 
 #include "core/store/qwp_seglog_impl.h"
 
-static inline struct qwp_segment *qwp_keeper_next_of(struct qwp_segment *segment)
-{
-    /* sync[seglog.next] acquire: pairs with the release in rotate_to(). */
-    return atomic_load_explicit(&segment->next, memory_order_acquire);
-}
-
 static inline void qwp_keeper_count_up(_Atomic uint64_t *counter)
 {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,

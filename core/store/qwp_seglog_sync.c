@@ -15,7 +15,7 @@ void qwp_keeper_synced_claim(struct qwp_seglog *log)
         claim = k->unsynced->base;
     }
     for (struct qwp_segment *segment = k->oldest; segment != NULL;
-         segment = qwp_keeper_next_of(segment)) {
+         segment = qwp_seglog_next_of(segment)) {
         if (segment->suspect && segment->base < claim) {
             claim = segment->base;
             break;
@@ -48,7 +48,7 @@ static void segment_suspect(struct qwp_seglog *log, struct qwp_segment *segment)
 /* One less of those that were sealed at open. */
 void qwp_keeper_unsynced_step(struct qwp_seglog *log)
 {
-    struct qwp_segment *next = qwp_keeper_next_of(log->k.unsynced);
+    struct qwp_segment *next = qwp_seglog_next_of(log->k.unsynced);
     log->k.unsynced = next == log->k.check.old_segment ? NULL : next;
     qwp_keeper_synced_claim(log);
 }
@@ -96,7 +96,7 @@ static void note_judge(struct qwp_seglog *log, int64_t now_ns)
             fd_close(log, before);
         }
         k->note_again = false;
-        k->job_step = qwp_keeper_next_of(k->noted_to) != NULL ? NOTE_SEGMENT : NOTE_DIR;
+        k->job_step = qwp_seglog_next_of(k->noted_to) != NULL ? NOTE_SEGMENT : NOTE_DIR;
         return;
     }
     case NOTE_DIR:
@@ -135,7 +135,7 @@ void qwp_keeper_note_step(struct qwp_seglog *log, int64_t now_ns)
     struct qwp_slow_op op = {.kind = QWP_SLOW_SYNC};
     switch (k->job_step) {
     case NOTE_SEGMENT:
-        k->job_segment = k->note_again ? k->noted_to : qwp_keeper_next_of(k->noted_to);
+        k->job_segment = k->note_again ? k->noted_to : qwp_seglog_next_of(k->noted_to);
         op.fd = k->job_segment->fd;
         break;
     case NOTE_DIR:
@@ -152,7 +152,7 @@ void qwp_keeper_note_step(struct qwp_seglog *log, int64_t now_ns)
 static struct qwp_segment *active_of(const struct qwp_seglog *log)
 {
     struct qwp_segment *segment = log->k.noted_to;
-    for (struct qwp_segment *next; (next = qwp_keeper_next_of(segment)) != NULL;) {
+    for (struct qwp_segment *next; (next = qwp_seglog_next_of(segment)) != NULL;) {
         segment = next;
     }
     return segment;
@@ -201,7 +201,7 @@ static void sync_judge(struct qwp_seglog *log)
         return;
     case SYNC_SEGMENTS: {
         struct qwp_segment *segment = k->job_segment;
-        struct qwp_segment *next = qwp_keeper_next_of(segment);
+        struct qwp_segment *next = qwp_seglog_next_of(segment);
         if (error != 0) {
             qwp_keeper_sync_failed(log, QWP_JOB_SYNC, error, segment->name);
             segment_suspect(log, segment);
@@ -330,7 +330,7 @@ enum qwp_result qwp_seglog_flush(struct qwp_seglog *log, struct qwp_error *err)
         old_judge(log, is_failed ? errno : 0);
     }
     for (struct qwp_segment *segment = k->synced_to; segment != NULL;
-         segment = qwp_keeper_next_of(segment)) {
+         segment = qwp_seglog_next_of(segment)) {
         if (qwp_sys_sync(log->sys, segment->fd) != 0) {
             segment_suspect(log, segment);
             failed = true;
