@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/qwp_clock.h"
@@ -119,4 +120,10 @@ int qwp_sys_write_full(const struct qwp_sys *sys, int fd, const void *at, size_t
         done += (size_t)n;
     }
     return 0;
+}
+
+unsigned long long qwp_sys_available(int fd)
+{
+    struct statvfs fs;
+    return fstatvfs(fd, &fs) == 0 ? (unsigned long long)fs.f_bavail * fs.f_frsize : 0;
 }

@@ -48,4 +48,8 @@ ssize_t qwp_sys_read_full(const struct qwp_sys *sys, int fd, void *at, size_t le
 /* 0 when all is written; after -1 some of it may be. */
 int qwp_sys_write_full(const struct qwp_sys *sys, int fd, const void *at, size_t len, uint64_t off);
 
+/* Bytes that the file system of `fd` has left for its user, for messages; 0 when it does not say.
+ */
+unsigned long long qwp_sys_available(int fd);
+
 #endif

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/qwp_clock.h"
+#include "core/qwp_sys.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ  22
@@ -58,14 +58,11 @@ enum qwp_result qwp_file_reserve(int fd, uint64_t off, uint64_t bytes, const cha
             continue;
         }
         if (code != 0) {
-            struct statvfs fs;
-            const unsigned long long available =
-                fstatvfs(fd, &fs) == 0 ? (unsigned long long)fs.f_bavail * fs.f_frsize : 0;
             const bool full = code == ENOSPC || code == EDQUOT || code == ENOMEM || code == EFBIG;
             return qwp_fail(err, full ? QWP_NOMEM : QWP_IO, code,
                             "cannot reserve blocks for %s: %llu more bytes needed, %llu available "
                             "in the file system; make it larger (tmpfs: size=) or ask for less",
-                            what, (unsigned long long)(end - off), available);
+                            what, (unsigned long long)(end - off), qwp_sys_available(fd));
         }
         off += chunk;
     }

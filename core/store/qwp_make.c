@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/statvfs.h>
 
 #include "core/qwp_assert.h"
 #include "core/qwp_clock.h"
@@ -216,13 +215,10 @@ static enum qwp_result op_judge(struct qwp_make *make, struct qwp_error *err)
         [QWP_SLOW_ALLOCATE] = "reserve space for",
         [QWP_SLOW_POPULATE] = "populate",
     };
-    struct statvfs fs;
-    const unsigned long long available =
-        fstatvfs(make->segment->fd, &fs) == 0 ? (unsigned long long)fs.f_bavail * fs.f_frsize : 0;
     return qwp_fail(err, QWP_IO, make->op.error,
                     "cannot %s segment %s: %llu bytes needed, %llu available in its file system",
                     what[make->op.kind], make->segment->name,
-                    (unsigned long long)make->segment->bytes, available);
+                    (unsigned long long)make->segment->bytes, qwp_sys_available(make->segment->fd));
 }
 
 enum qwp_result qwp_make_step(struct qwp_make *make, const struct qwp_make_place *place,
