@@ -11,6 +11,7 @@
 #ifndef QWP_ENCODE_INTERNAL_H
 #define QWP_ENCODE_INTERNAL_H
 
+#include "core/qwp_bits.h"
 #include "core/qwp_bytes.h"
 #include "core/wire/qwp_encode.h"
 
@@ -111,7 +112,7 @@ static inline uint64_t value_mask(const struct column *column, uint32_t row, uin
         const unsigned char *at = column->bitmap + row / 8;
         nulls = qwp_load_u64(at) >> row % 8 | (uint64_t)at[8] << 1 << (63 - row % 8);
     }
-    return ~nulls & (count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX);
+    return ~nulls & qwp_bits_low(count);
 }
 
 /* Writes null flag and bitmap at column->at; sets start, bitmap, value_count and field. */
