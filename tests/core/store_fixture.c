@@ -2,13 +2,16 @@
 
 #include <check.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/qwp_bytes.h"
 #include "core/qwp_clock.h"
+#include "core/store/qwp_store_layout.h"
 
 static char bases[2][200]; /* on disk, on tmpfs */
 
@@ -190,4 +193,42 @@ struct store_files store_files_count(const char *dir)
     }
     closedir(list);
     return files;
+}
+
+static int file_open(const char *dir, const char *name, int flags)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return open(path, flags);
+}
+
+void store_segment_name(const char *dir, uint64_t base, char *name)
+{
+    DIR *list = opendir(dir);
+    const struct dirent *entry;
+    *name = '\0';
+    while ((entry = readdir(list)) != NULL) {
+        const size_t len = strlen(entry->d_name);
+        unsigned char header[24];
+        if (len < 5 || strcmp(entry->d_name + len - 4, ".sfa") != 0) {
+            continue;
+        }
+        const int fd = file_open(dir, entry->d_name, O_RDONLY);
+        if (pread(fd, header, 24, 0) == 24 && qwp_load_u64(header + 8) == base) {
+            snprintf(name, QWP_STORE_NAME_BYTES, "%.40s", entry->d_name);
+        }
+        close(fd);
+    }
+    closedir(list);
+    ck_assert_msg(*name != '\0', "no segment with base %llu", (unsigned long long)base);
+}
+
+void store_flip(const char *dir, const char *name, uint64_t off, unsigned char bits)
+{
+    const int fd = file_open(dir, name, O_RDWR);
+    unsigned char byte;
+    ck_assert_int_eq(pread(fd, &byte, 1, (off_t)off), 1);
+    byte ^= bits;
+    ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)off), 1);
+    close(fd);
 }

@@ -41,5 +41,9 @@ struct store_files {
     uint64_t segment_bytes, unready_bytes;
 };
 struct store_files store_files_count(const char *dir);
+/* Name of the segment with that base; room for QWP_STORE_NAME_BYTES. */
+void store_segment_name(const char *dir, uint64_t base, char *name);
+/* Changes bits of one byte of a file. */
+void store_flip(const char *dir, const char *name, uint64_t off, unsigned char bits);
 
 #endif

@@ -4,7 +4,6 @@
  * Method: a small slot is spoiled in its middle, opened, appended to and read to its end, with the
  * keeper run in between; system calls go through a table that counts what is read and may fail. */
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -169,37 +168,6 @@ static void slot_remove(void)
     store_dir_remove(slot);
 }
 
-static void segment_name(uint64_t base, char *name)
-{
-    DIR *list = opendir(slot);
-    const struct dirent *entry;
-    *name = '\0';
-    while ((entry = readdir(list)) != NULL) {
-        const size_t len = strlen(entry->d_name);
-        unsigned char header[24];
-        if (len < 5 || strcmp(entry->d_name + len - 4, ".sfa") != 0) {
-            continue;
-        }
-        const int fd = openat(slot_fd, entry->d_name, O_RDONLY);
-        if (pread(fd, header, 24, 0) == 24 && qwp_load_u64(header + 8) == base) {
-            snprintf(name, QWP_STORE_NAME_BYTES, "%.40s", entry->d_name);
-        }
-        close(fd);
-    }
-    closedir(list);
-    ck_assert_msg(*name != '\0', "no segment with base %llu", (unsigned long long)base);
-}
-
-static void flip(const char *name, off_t off, unsigned char bits)
-{
-    const int fd = openat(slot_fd, name, O_RDWR);
-    unsigned char byte;
-    ck_assert_int_eq(pread(fd, &byte, 1, off), 1);
-    byte ^= bits;
-    ck_assert_int_eq(pwrite(fd, &byte, 1, off), 1);
-    close(fd);
-}
-
 /* How many whole frames a file holds that was set aside. */
 static uint64_t frames_aside(const char *name)
 {
@@ -226,7 +194,7 @@ static struct qwp_seglog_damage expect_damage(const struct qwp_seglog_options *o
                                               uint64_t from)
 {
     char active[QWP_STORE_NAME_BYTES];
-    segment_name(4, active);
+    store_segment_name(slot, 4, active);
     const struct store_files before = store_files_count(slot);
     struct qwp_seglog *log = store_open(options);
     struct qwp_seglog_damage damage;
@@ -289,8 +257,8 @@ START_TEST(check_flipped_byte_costs_what_open_would_make_it_cost)
         }
         slot_make();
         char name[QWP_STORE_NAME_BYTES];
-        segment_name(2, name);
-        flip(name, off, 0x10);
+        store_segment_name(slot, 2, name);
+        store_flip(slot, name, off, 0x10);
         flips++;
         const struct qwp_seglog_options options = options_of();
         if (off < QWP_SEGMENT_HEADER_BYTES || off >= SECOND_END) {
@@ -334,7 +302,7 @@ START_TEST(check_cut_segment_costs_what_was_cut)
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         slot_make();
         char name[QWP_STORE_NAME_BYTES];
-        segment_name(2, name);
+        store_segment_name(slot, 2, name);
         const int fd = openat(slot_fd, name, O_RDWR);
         ck_assert_int_eq(ftruncate(fd, lengths[i]), 0);
         close(fd);
@@ -359,8 +327,8 @@ START_TEST(check_works_without_payload_crcs)
     qwp_seglog_close(log);
     slot_fd = open(slot, O_RDONLY | O_DIRECTORY);
     char name[QWP_STORE_NAME_BYTES];
-    segment_name(2, name);
-    flip(name, QWP_SEGMENT_HEADER_BYTES + FRAME + 5, 1);
+    store_segment_name(slot, 2, name);
+    store_flip(slot, name, QWP_SEGMENT_HEADER_BYTES + FRAME + 5, 1);
     expect_damage(&options, 3);
     slot_remove();
 }
@@ -378,7 +346,7 @@ START_TEST(check_missing_segment_sets_aside_what_is_behind)
     qwp_seglog_close(log);
     slot_fd = open(slot, O_RDONLY | O_DIRECTORY);
     char name[QWP_STORE_NAME_BYTES];
-    segment_name(4, name);
+    store_segment_name(slot, 4, name);
     ck_assert_int_eq(unlinkat(slot_fd, name, 0), 0);
     log = store_open(&options);
     struct qwp_seglog_cursor cursor = {0};
@@ -403,7 +371,7 @@ START_TEST(check_frame_in_two_segments_is_damage)
 {
     slot_make();
     char name[QWP_STORE_NAME_BYTES];
-    segment_name(2, name);
+    store_segment_name(slot, 2, name);
     char command[900];
     snprintf(command, sizeof command, "cp %s/%s %s/sf-00000000000000ff.sfa", slot, name, slot);
     ck_assert_int_eq(system(command), 0);
@@ -482,8 +450,8 @@ START_TEST(check_setting_aside_is_tried_until_it_works)
     for (int what = 0; what < 2; what++) {
         slot_make();
         char name[QWP_STORE_NAME_BYTES];
-        segment_name(2, name);
-        flip(name, QWP_SEGMENT_HEADER_BYTES + 20, 1);
+        store_segment_name(slot, 2, name);
+        store_flip(slot, name, QWP_SEGMENT_HEADER_BYTES + 20, 1);
         table.rename_fails = what == 0 ? 3 : 0;
         table.write_fails = what == 1 ? 3 : 0;
         const struct qwp_seglog_options options = options_of();
@@ -597,8 +565,8 @@ START_TEST(check_group_that_is_damaged_is_not_begun)
     qwp_seglog_close(log);
     slot_fd = open(slot, O_RDONLY | O_DIRECTORY);
     char name[QWP_STORE_NAME_BYTES];
-    segment_name(3, name);
-    flip(name, QWP_SEGMENT_HEADER_BYTES + 100, 1);
+    store_segment_name(slot, 3, name);
+    store_flip(slot, name, QWP_SEGMENT_HEADER_BYTES + 100, 1);
     log = store_open(&options);
     struct qwp_seglog_cursor cursor = {0};
     ck_assert_uint_eq(messages_read(log, &cursor), 2);

@@ -5,7 +5,6 @@
  * missing, doubled, strange) and opened. Only a small part of each file is not zero, so "every
  * byte" stays quick. */
 #include <check.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,38 +70,6 @@ static void slot_remove(void)
     store_dir_remove(slot);
 }
 
-/* Name of the segment with that base. */
-static void segment_name(uint64_t base, char *name)
-{
-    DIR *list = opendir(slot);
-    const struct dirent *entry;
-    *name = '\0';
-    while ((entry = readdir(list)) != NULL) {
-        const size_t len = strlen(entry->d_name);
-        unsigned char header[24];
-        if (len < 5 || strcmp(entry->d_name + len - 4, ".sfa") != 0) {
-            continue;
-        }
-        const int fd = openat(slot_fd, entry->d_name, O_RDONLY);
-        if (pread(fd, header, 24, 0) == 24 && qwp_load_u64(header + 8) == base) {
-            snprintf(name, QWP_STORE_NAME_BYTES, "%.40s", entry->d_name);
-        }
-        close(fd);
-    }
-    closedir(list);
-    ck_assert_msg(*name != '\0', "no segment with base %llu", (unsigned long long)base);
-}
-
-static void flip(const char *name, uint64_t off, unsigned char bits)
-{
-    const int fd = openat(slot_fd, name, O_RDWR);
-    unsigned char byte;
-    ck_assert_int_eq(pread(fd, &byte, 1, (off_t)off), 1);
-    byte ^= bits;
-    ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)off), 1);
-    close(fd);
-}
-
 /* Opens, expects exactly frames [from, to), that appending and reopening works, and that no byte
  * was thrown away that a frame was in. Returns what recovery said. */
 static struct qwp_seglog_recovery expect_frames(uint64_t from, uint64_t to)
@@ -157,8 +124,8 @@ START_TEST(damage_of_any_byte_of_the_newest_segment_costs_what_is_behind_it)
     for (uint64_t off = 0; off < end + 16; off++) {
         slot_make(0);
         char name[QWP_STORE_NAME_BYTES];
-        segment_name(4, name);
-        flip(name, off, off == QWP_SEGMENT_FLAGS_OFF ? 0x02 : 0x10);
+        store_segment_name(slot, 4, name);
+        store_flip(slot, name, off, off == QWP_SEGMENT_FLAGS_OFF ? 0x02 : 0x10);
         if (off >= QWP_SEGMENT_CREATED_OFF && off < QWP_SEGMENT_HEADER_BYTES) {
             ck_assert_str_eq(expect_frames(0, FRAMES).damage, ""); /* the time is for people */
         } else if (off < QWP_SEGMENT_HEADER_BYTES && off != 6 && off != 7) {
@@ -193,7 +160,7 @@ START_TEST(damage_by_cutting_the_newest_segment_costs_what_was_cut)
     for (uint64_t len = end + 20; len-- > 0;) {
         slot_make(0);
         char name[QWP_STORE_NAME_BYTES];
-        segment_name(4, name);
+        store_segment_name(slot, 4, name);
         const int fd = openat(slot_fd, name, O_RDWR);
         ck_assert_int_eq(ftruncate(fd, (off_t)len), 0);
         close(fd);
@@ -218,7 +185,7 @@ START_TEST(damage_is_not_what_an_unfinished_frame_is)
     for (int stage = 0; stage < 3; stage++) {
         slot_make(0);
         char name[QWP_STORE_NAME_BYTES];
-        segment_name(4, name);
+        store_segment_name(slot, 4, name);
         unsigned char frame[300];
         memset(frame, 0xee, sizeof frame);
         qwp_store_u32(frame, 0);
@@ -242,8 +209,8 @@ START_TEST(damage_before_the_first_waiting_frame_hides_it)
 {
     slot_make(3); /* the first goes at close; 2 is acknowledged */
     char name[QWP_STORE_NAME_BYTES];
-    segment_name(2, name);
-    flip(name, QWP_SEGMENT_HEADER_BYTES, 1); /* frame 2, and so 3 cannot be found */
+    store_segment_name(slot, 2, name);
+    store_flip(slot, name, QWP_SEGMENT_HEADER_BYTES, 1); /* frame 2, and so 3 cannot be found */
     expect_frames(FRAMES, FRAMES);
     ck_assert_uint_eq(store_files_count(slot).corrupt, 2);
     slot_remove();
@@ -265,8 +232,8 @@ START_TEST(damage_of_a_wholly_acknowledged_segment_costs_nothing)
     qwp_dual_put(&watermark, 4, 0);
     qwp_dual_close(&watermark, &qwp_sys_real);
     char name[QWP_STORE_NAME_BYTES];
-    segment_name(2, name);
-    flip(name, QWP_SEGMENT_HEADER_BYTES + 20, 1);
+    store_segment_name(slot, 2, name);
+    store_flip(slot, name, QWP_SEGMENT_HEADER_BYTES + 20, 1);
     struct qwp_seglog *log = store_open(&options);
     store_settle(log);
     qwp_seglog_close(log);
@@ -281,7 +248,7 @@ START_TEST(damage_by_missing_segments_keeps_what_is_before)
     for (uint64_t base = 0; base <= 4; base += 2) {
         slot_make(0);
         char name[QWP_STORE_NAME_BYTES];
-        segment_name(base, name);
+        store_segment_name(slot, base, name);
         ck_assert_int_eq(unlinkat(slot_fd, name, 0), 0);
         const struct qwp_seglog_options options = store_options(slot);
         struct qwp_seglog *log = store_open(&options);
@@ -310,7 +277,7 @@ START_TEST(damage_two_files_with_one_base)
 {
     slot_make(0);
     char name[QWP_STORE_NAME_BYTES];
-    segment_name(2, name);
+    store_segment_name(slot, 2, name);
     file_copy(name, "sf-00000000000000ff.sfa");
     const struct qwp_seglog_recovery recovery = expect_frames(0, FRAMES);
     ck_assert_uint_eq(recovery.files_set_aside, 1);
@@ -318,10 +285,10 @@ START_TEST(damage_two_files_with_one_base)
     /* Of two that differ the one with more whole frames is used, whatever their names. */
     for (int other = 0; other < 2; other++) {
         slot_make(0);
-        segment_name(2, name);
+        store_segment_name(slot, 2, name);
         file_copy(name, "sf-00000000000000ff.sfa");
         const char *spoilt = other == 1 ? "sf-00000000000000ff.sfa" : name;
-        flip(spoilt, QWP_SEGMENT_HEADER_BYTES + QWP_FRAME_HEADER_BYTES + BIG + 100, 1);
+        store_flip(slot, spoilt, QWP_SEGMENT_HEADER_BYTES + QWP_FRAME_HEADER_BYTES + BIG + 100, 1);
         const struct qwp_seglog_recovery differing = expect_frames(0, FRAMES);
         ck_assert_msg(strstr(differing.damage, spoilt) != NULL, "%s", differing.damage);
         ck_assert_uint_eq(differing.files_set_aside, 1);
@@ -339,7 +306,7 @@ START_TEST(damage_strange_files_are_set_aside_or_left_alone)
     ck_assert_int_eq(mkdirat(slot_fd, "folder.sfa", 0700), 0);
     ck_assert_int_eq(symlinkat("/etc/passwd", slot_fd, "link.sfa"), 0);
     char name[QWP_STORE_NAME_BYTES];
-    segment_name(2, name);
+    store_segment_name(slot, 2, name);
     ck_assert_int_eq(mkfifoat(slot_fd, "pipe.sfa", 0600), 0);
     file_copy(name, "a-name-that-is-much-too-long-to-be-one-of-our-segments.sfa");
     const struct qwp_seglog_recovery recovery = expect_frames(0, FRAMES);
@@ -357,8 +324,8 @@ START_TEST(damage_unknown_version_is_set_aside)
 {
     slot_make(0);
     char name[QWP_STORE_NAME_BYTES];
-    segment_name(4, name);
-    flip(name, QWP_SEGMENT_VERSION_OFF, 3);
+    store_segment_name(slot, 4, name);
+    store_flip(slot, name, QWP_SEGMENT_VERSION_OFF, 3);
     const struct qwp_seglog_recovery recovery = expect_frames(0, 4);
     ck_assert_msg(strstr(recovery.damage, "unknown version") != NULL, "%s", recovery.damage);
     slot_remove();
@@ -371,7 +338,7 @@ START_TEST(damage_sealed_residue_costs_nothing)
     for (uint64_t base = 0; base <= 2; base += 2) {
         slot_make(0);
         char name[QWP_STORE_NAME_BYTES];
-        segment_name(base, name);
+        store_segment_name(slot, base, name);
         const int fd = openat(slot_fd, name, O_RDWR);
         const off_t end = 24 + 2 * (8 + BIG);
         ck_assert_int_eq(pwrite(fd, "residue", 7, end), 7);
@@ -396,8 +363,8 @@ START_TEST(damage_of_the_manifest_is_refused)
     expect_refused(QWP_MANIFEST_NAME);
     slot_remove();
     slot_make(0);
-    flip(QWP_MANIFEST_NAME, 20, 1);
-    flip(QWP_MANIFEST_NAME, 4096 + 20, 1);
+    store_flip(slot, QWP_MANIFEST_NAME, 20, 1);
+    store_flip(slot, QWP_MANIFEST_NAME, 4096 + 20, 1);
     expect_refused(QWP_MANIFEST_NAME);
     slot_remove();
     slot_make(0);
@@ -415,7 +382,7 @@ START_TEST(damage_of_one_manifest_record_is_survived)
     for (uint64_t off = 0; off < 2; off++) {
         for (uint64_t byte = 0; byte < 64; byte++) {
             slot_make(0);
-            flip(QWP_MANIFEST_NAME, off * 4096 + byte, 0x20);
+            store_flip(slot, QWP_MANIFEST_NAME, off * 4096 + byte, 0x20);
             ck_assert_str_eq(expect_frames(0, FRAMES).damage, "");
             slot_remove();
         }
@@ -434,8 +401,8 @@ START_TEST(damage_of_the_watermark_means_sending_again)
             ck_assert_int_eq(ftruncate(fd, 5000), 0);
             close(fd);
         } else {
-            flip(QWP_WATERMARK_NAME, 3, 1);
-            flip(QWP_WATERMARK_NAME, 4096 + 3, 1);
+            store_flip(slot, QWP_WATERMARK_NAME, 3, 1);
+            store_flip(slot, QWP_WATERMARK_NAME, 4096 + 3, 1);
         }
         expect_frames(0, FRAMES);
         slot_remove();
