@@ -153,6 +153,17 @@ class Stack:
         if process.stdout.readline() != "ready\n":
             raise RuntimeError("a producer did not start: " + self.log_text())
 
+    def run(self, producers):
+        """To the last acknowledgement: rows, seconds, and CPU seconds of producers, sidecar and sink."""
+        before = [cpu_s(process.pid) for process in (self.sidecar, self.sink)]
+        for process in producers:
+            go(process)
+        done = [self.finish(process) for process in producers]
+        after = [cpu_s(process.pid) for process in (self.sidecar, self.sink)]
+        seconds = (max(each["acked_ns"] for each in done) - min(each["start_ns"] for each in done)) / 1e9
+        return (sum(each["rows"] for each in done), seconds, sum(each["cpu_s"] for each in done),
+                after[0] - before[0], after[1] - before[1])
+
     def finish(self, process):
         """What a producer says at its end."""
         line = process.stdout.readline()

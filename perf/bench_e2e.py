@@ -94,16 +94,8 @@ def throughput(options, bin_dir, tls, store, producers, rows, words):
         with Stack(bin_dir, tls, conf=conf) as stack:
             running = stack.producers([["--name", "p%d" % i, "--rows", rows // producers, *words]
                                        for i in range(producers)])
-            before = [cpu_s(process.pid) for process in (stack.sidecar, stack.sink)]
-            for process in running:
-                go(process)
-            done = [stack.finish(process) for process in running]
-            after = [cpu_s(process.pid) for process in (stack.sidecar, stack.sink)]
-            total = sum(each["rows"] for each in done)
-            seconds = (max(each["acked_ns"] for each in done) -
-                       min(each["start_ns"] for each in done)) / 1e9
-            return outcome(seconds, total, sum(each["cpu_s"] for each in done),
-                           after[0] - before[0], after[1] - before[1], stack.check_rows(total))
+            total, seconds, *cpu = stack.run(running)
+            return outcome(seconds, total, *cpu, stack.check_rows(total))
 
 
 def ceiling(bin_dir, tls, rows):

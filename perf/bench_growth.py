@@ -49,21 +49,14 @@ def through(bin_dir, rows, producers, words, sidecar=(), idle=0):
                                       rows // producers if i < producers else 1, *words]
                                      for i in range(producers + idle)])
         running, waiting = processes[:producers], processes[producers:]
-        before = [cpu_s(process.pid) for process in (stack.sidecar, stack.sink)]
-        for process in running:
-            go(process)
-        done = [stack.finish(process) for process in running]
-        after = [cpu_s(process.pid) for process in (stack.sidecar, stack.sink)]
-        total = sum(each["rows"] for each in done)
+        total, seconds, producers_s, sidecar_s, sink_s = stack.run(running)
         summary = stack.check_rows(total)
         for process in waiting:
             process.kill()
-        seconds = (max(each["acked_ns"] for each in done) -
-                   min(each["start_ns"] for each in done)) / 1e9
         return {"rows_per_s": total / seconds,
-                "producer_ns": sum(each["cpu_s"] for each in done) * 1e9 / total,
-                "sidecar_ns": (after[0] - before[0]) * 1e9 / total,
-                "sink_ns": (after[1] - before[1]) * 1e9 / total,
+                "producer_ns": producers_s * 1e9 / total,
+                "sidecar_ns": sidecar_s * 1e9 / total,
+                "sink_ns": sink_s * 1e9 / total,
                 "wire_bytes": summary["wire_bytes"] / total}
 
 
