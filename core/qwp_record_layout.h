@@ -52,7 +52,7 @@ enum { QWP_RECORD_ALIGN = 8, QWP_RECORD_HEADER_BYTES = 8, QWP_SHAPES_MAX = 65535
 enum qwp_record_kind {
     QWP_RECORD_ROW = 1,
     QWP_RECORD_CHUNK = 2,
-    QWP_RECORD_PAD = 3, /* skipped */
+    QWP_RECORD_PAD = 3, /* skipped; a unit has a row or a chunk beside it */
 };
 
 enum {

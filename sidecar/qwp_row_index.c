@@ -289,6 +289,7 @@ enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_sourc
                                    uint64_t *end, struct qwp_error *err)
 {
     const struct qwp_ring_rx *rx = &source->rx;
+    const uint32_t first = index->count;
     uint64_t pos = source->taken_pos;
     struct qwp_record_header header;
     qwp_source_symbols_unit(&source->symbols);
@@ -314,6 +315,9 @@ enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_sourc
                             rx->unit_bytes_max);
         }
     } while ((header.flags & QWP_RECORD_MORE) != 0);
+    if (index->count == first) {
+        return qwp_fail(err, QWP_CORRUPT, 0, "a unit without rows");
+    }
     *end = pos;
     return QWP_OK;
 }

@@ -4,10 +4,11 @@
  *
  * Each life is a child process: it opens a ring, writes rows of every column type, and between them
  * does harm to its own ring while the sidecar reads it: bits, records, definitions, positions,
- * sizes, names. It ends when the sidecar detached its ring, or is killed after a random time. So
- * what was said to its parent, which only counts lives, is never touched. Tables are named
- * hostile_N, and no column is named as in the good producers' tables. Prints its figures as JSON;
- * SIGTERM ends it. */
+ * sizes, names. It ends when its ring is detached, or is killed after a random time; its exit code
+ * tells the parent, which only counts and is never touched, how. A row that is refused before any
+ * harm was done is a fault of this program, told on stderr and counted. Tables are named hostile_N,
+ * and no column is named as in the good producers' tables. Prints its figures as JSON; SIGTERM ends
+ * it, and so does its parent's end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -28,6 +30,9 @@
 #include "core/qwp_bytes.h"
 
 enum { TABLES = 20, LIFE_US_MAX = 400000, ROWS_A_TURN = 20 };
+
+/* How a life ended, as its exit code. */
+enum { ENDED = 0, NOT_OPENED = 1, REFUSED = 2, DETACHED = 3, ENDS };
 
 static const int64_t start_ns = 1700000000000000000;
 static volatile sig_atomic_t stopped;
@@ -128,7 +133,7 @@ static void write_column(struct qwp_row *row, uint32_t c)
         qwp_row_boolean(row, c, below(2) != 0);
         break;
     case QWP_DECIMAL128:
-        qwp_row_decimal(row, c, words, 1);
+        qwp_row_decimal(row, c, words, 2);
         break;
     case QWP_GEOHASH:
         qwp_row_geohash(row, c, below(1 << 20));
@@ -153,10 +158,10 @@ static void write_column(struct qwp_row *row, uint32_t c)
     }
 }
 
-static bool write_rows(struct qwp_producer *producer, struct qwp_table *table, int count)
+static enum qwp_result write_rows(struct qwp_producer *producer, struct qwp_table *table, int count,
+                                  struct qwp_error *err)
 {
-    struct qwp_error err;
-    const bool unit = below(3) == 0 && qwp_unit_begin(producer, &err) == QWP_OK;
+    const bool unit = below(3) == 0 && qwp_unit_begin(producer, err) == QWP_OK;
     for (int i = 0; i < count; i++) {
         struct qwp_row *row = qwp_row_begin(table);
         const uint64_t mask = next_random();
@@ -166,12 +171,12 @@ static bool write_rows(struct qwp_producer *producer, struct qwp_table *table, i
             }
         }
         const enum qwp_result result =
-            below(8) == 0 ? qwp_row_at_now(row, &err) : qwp_row_at_ns(row, start_ns + i, &err);
+            below(8) == 0 ? qwp_row_at_now(row, err) : qwp_row_at_ns(row, start_ns + i, err);
         if (result != QWP_OK && result != QWP_AGAIN) {
-            return false;
+            return result;
         }
     }
-    return !unit || qwp_unit_publish(producer, &err) != QWP_CLOSED;
+    return unit ? qwp_unit_publish(producer, err) : QWP_OK;
 }
 
 /* ---- harm ---- */
@@ -422,6 +427,7 @@ static void on_bus_error(int number)
 
 static void life(const char *rings, const char *name)
 {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGTERM, SIG_DFL);
     signal(SIGALRM, SIG_DFL);
     signal(SIGBUS, on_bus_error);
@@ -445,10 +451,18 @@ static void life(const char *rings, const char *name)
     if (qwp_producer_open(&producer, &options, &err) != QWP_OK ||
         qwp_table_define(producer, table_name, columns, COLUMNS, &table, &err) != QWP_OK) {
         fprintf(stderr, "hostile_producer: %s\n", err.text);
-        _exit(1);
+        _exit(NOT_OPENED);
     }
     const unsigned calm = (unsigned)below(20);
-    for (unsigned turn = 0; write_rows(producer, table, (int)below(ROWS_A_TURN)); turn++) {
+    for (unsigned turn = 0;; turn++) {
+        const enum qwp_result result = write_rows(producer, table, (int)below(ROWS_A_TURN), &err);
+        if (result != QWP_OK && result != QWP_AGAIN) {
+            if (result != QWP_CLOSED && turn <= calm) {
+                fprintf(stderr, "hostile_producer: a row before any harm: %s\n", err.text);
+                _exit(REFUSED);
+            }
+            _exit(result == QWP_CLOSED ? DETACHED : ENDED);
+        }
         if (turn >= calm) {
             harm(&producer->ring);
         }
@@ -456,7 +470,6 @@ static void life(const char *rings, const char *name)
             usleep((useconds_t)below(2000));
         }
     }
-    _exit(0);
 }
 
 static void on_stop(int number)
@@ -500,8 +513,9 @@ int main(int argc, char **argv)
     }
     struct sigaction action = {.sa_handler = on_stop}; /* without SA_RESTART: waitpid ends */
     sigaction(SIGTERM, &action, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
     unsigned long lives = 0;
-    unsigned long refused = 0;
+    unsigned long ends[ENDS] = {0};
     for (; !stopped && (lives_max == 0 || lives < lives_max); lives++) {
         random_state = seed * 1000003 + lives;
         const pid_t child = fork();
@@ -512,12 +526,15 @@ int main(int argc, char **argv)
         while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
             kill(child, SIGKILL);
         }
-        refused += WIFEXITED(status) && WEXITSTATUS(status) == 1;
+        if (WIFEXITED(status) && WEXITSTATUS(status) < ENDS) {
+            ends[WEXITSTATUS(status)]++;
+        }
     }
     struct rusage usage;
     getrusage(RUSAGE_CHILDREN, &usage);
-    printf("{\"name\":\"%s\",\"lives\":%lu,\"not_opened\":%lu,\"cpu_s\":%.1f}\n", name, lives,
-           refused,
+    printf("{\"name\":\"%s\",\"lives\":%lu,\"not_opened\":%lu,\"refused\":%lu,\"detached\":%lu,"
+           "\"cpu_s\":%.1f}\n",
+           name, lives, ends[NOT_OPENED], ends[REFUSED], ends[DETACHED],
            (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
                (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6);
     return 0;

@@ -120,13 +120,15 @@ def run(build):
         assert summary["lost"] + summary["doubled"] + summary["disordered"] == 0, summary
         assert summary["errors"] == 0, summary
         kept = statistics.median(beside) / statistics.median(alone)
-        print("%.0f CPU s of the sidecar, %.0f of %d hostile lives; good ones kept %.3f of their rate "
-              "(medians of %d and %d times %d s: %.0f and %.0f rows/s), %d rows" % (
-                  sidecar_s, sum(life["cpu_s"] for life in lives), sum(life["lives"] for life in lives), kept,
-                  len(beside), len(alone), RATE_S, statistics.median(beside), statistics.median(alone), published))
+        ends = {of: sum(life[of] for life in lives) for of in ("lives", "detached", "refused", "cpu_s")}
+        print("%.0f CPU s of the sidecar, %.0f of %d hostile lives, %d of them detached; good ones kept %.3f of their "
+              "rate (medians of %d and %d times %d s: %.0f and %.0f rows/s), %d rows" % (
+                  sidecar_s, ends["cpu_s"], ends["lives"], ends["detached"], kept, len(beside), len(alone), RATE_S,
+                  statistics.median(beside), statistics.median(alone), published))
         for text, count in sorted(found.items(), key=lambda item: -item[1]):
             print("%7d  %s" % (count, text))
-        assert found, "no ring was ever detached"
+        assert ends["refused"] == 0, "rows of hostile producers were refused before they did any harm"
+        assert found and ends["detached"] > ends["lives"] / 4, "harm was hardly ever noticed: %s, %s" % (ends, found)
         assert kept >= KEPT_MIN or len(alone) < JUDGED_FROM, kept
 
 

@@ -540,6 +540,50 @@ START_TEST(framer_random_rows_all_arrive_in_order)
 }
 END_TEST
 
+static void write_pad(struct producer *producer, uint32_t bytes, unsigned flags)
+{
+    unsigned char *record;
+    ck_assert_int_eq(qwp_ring_reserve(&producer->tx, 512, &record), QWP_OK);
+    memset(record, 0xff, bytes);
+    const struct qwp_record_header header = {
+        .size_bytes = bytes,
+        .kind = QWP_RECORD_PAD,
+        .flags = (uint8_t)flags,
+    };
+    memcpy(record, &header, sizeof header);
+    qwp_ring_commit(&producer->tx, bytes);
+}
+
+/* Padding is skipped, and a unit that is nothing else is a fault of its producer: it would bring
+ * the frame no further. */
+START_TEST(framer_padding_comes_with_rows)
+{
+    random_state = 1;
+    ck_assert_int_eq(qwp_framer_create(&framer, dict, QWP_ENCODE_COMPACT, NULL), QWP_OK);
+    unsigned char *frame = malloc(FRAME_BYTES);
+    struct producer *producer = &producers[0];
+    struct qwp_source *source = producer->source;
+    struct qwp_framer_fault fault;
+    define_shapes(0);
+    write_pad(producer, 8, QWP_RECORD_MORE);
+    ck_assert(write_row(0, 0, true));
+    write_pad(producer, 64, 0);
+    write_pad(producer, 8, QWP_RECORD_MORE);
+    write_pad(producer, 16, 0);
+    qwp_ring_publish(&producer->tx, 1);
+    ck_assert_int_eq(qwp_ring_poll(&source->rx), QWP_OK);
+    ck_assert_int_eq(qwp_source_define(source, def_entry, &schema, dict, NULL), QWP_OK);
+    qwp_framer_begin(framer, frame, FRAME_BYTES, 0);
+    ck_assert_int_eq(qwp_framer_take(framer, source, 10, &fault), QWP_OK);
+    ck_assert_uint_eq(qwp_framer_rows(framer), 1);
+    ck_assert_int_eq(qwp_framer_take(framer, source, 10, &fault), QWP_CORRUPT);
+    ck_assert_str_eq(fault.error.text, "a unit without rows");
+    ck_assert_ptr_eq(fault.source, source);
+    qwp_framer_abandon(framer);
+    free(frame);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("framer");
@@ -547,6 +591,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, framer_random_rows_all_arrive_in_order, 0, 12);
+    tcase_add_test(tcase, framer_padding_comes_with_rows);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
