@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-enum { QWP_ARENA_CHUNK_BYTES = 64 * 1024 };
+enum { QWP_ARENA_CHUNK_BYTES = 80 * 1024 }; /* the widest chunk of columns is one piece */
 
 struct qwp_arena_chunk;
 /* Zero is empty. */

@@ -1,8 +1,14 @@
 #include "sidecar/qwp_chunk_index.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "core/qwp_bytes.h"
+
+static_assert(sizeof(struct qwp_staged_chunk) +
+                      (QWP_COLUMNS_MAX + 2) * sizeof(struct qwp_chunk_part) <=
+                  QWP_ARENA_CHUNK_BYTES,
+              "a chunk is staged in one piece");
 
 /* What chunk_fail() needs to say whose column it is. */
 struct place {

@@ -196,6 +196,19 @@ static void delta_write(struct qwp_framer *framer)
     framer->delta_written = true;
 }
 
+/* What a ring's rows may name, now that the delta is written: records are read a second time, and
+ * what they name by then may have come up after the delta did. With no symbol in the delta or
+ * before it there is none to name. */
+static uint32_t symbols_known(const struct qwp_framer *framer, const struct qwp_source *source)
+{
+    return framer->delta_end > 0 ? source->symbols.count : 0;
+}
+
+static uint32_t symbol_end(const struct qwp_framer *framer)
+{
+    return qwp_dict_count(framer->dict) > framer->delta_end ? framer->delta_end : 0;
+}
+
 /* Where each column of a block of several shapes lies in one of them. */
 static const uint16_t *field_map(struct qwp_framer *framer, struct qwp_known_shape *known,
                                  const uint32_t *group_columns, uint32_t count, uint64_t stamp)
@@ -263,7 +276,7 @@ static bool run_begin(struct qwp_framer *framer, const struct qwp_table *table,
         .shape = row->known->shape,
         .field_of_column = map,
         .symbol_codes = row->source->symbols.codes,
-        .symbol_count = row->source->symbols.count,
+        .symbol_count = symbols_known(framer, row->source),
         .null_any = qwp_no_nulls,
         .has_parts = (row->flags & QWP_ROW_PARTS) != 0,
         .has_symbol_text = (row->flags & QWP_ROW_SYMBOL_TEXT) != 0,
@@ -445,6 +458,7 @@ static enum qwp_result block_flush(struct qwp_framer *framer, struct qwp_table *
         .records = framer->records,
         .steering = framer->row_steering,
         .row_count = table->open_count,
+        .symbol_end = symbol_end(framer),
     };
     qwp_arena_reset(&framer->flush);
     if (!block_fill(framer, table, &block)) {
@@ -470,7 +484,7 @@ static enum qwp_result block_flush(struct qwp_framer *framer, struct qwp_table *
 static enum qwp_result chunk_flush(struct qwp_framer *framer, const struct qwp_row *row,
                                    struct qwp_framer_fault *fault)
 {
-    const struct qwp_chunk *chunk = &row->chunk->chunk;
+    struct qwp_chunk chunk = row->chunk->chunk;
     struct qwp_table *table = row->known->table;
     if (table->open_count > 0) {
         const enum qwp_result result = block_flush(framer, table, fault);
@@ -479,16 +493,18 @@ static enum qwp_result chunk_flush(struct qwp_framer *framer, const struct qwp_r
         }
     }
     delta_write(framer);
+    chunk.symbol_count = symbols_known(framer, row->source);
+    chunk.symbol_end = symbol_end(framer);
     struct qwp_encoded done;
-    const enum qwp_result result = qwp_chunk_encode(&framer->encoder, chunk, framer->encode_flags,
+    const enum qwp_result result = qwp_chunk_encode(&framer->encoder, &chunk, framer->encode_flags,
                                                     block_room(framer, row->chunk->bound), &done);
     if (result != QWP_OK) {
-        return block_fault(fault, row->source, table, chunk->columns, chunk->column_count,
+        return block_fault(fault, row->source, table, chunk.columns, chunk.column_count,
                            &done.fault);
     }
     QWP_ASSERT(done.len <= row->chunk->bound);
-    block_close(framer, table, chunk->row_count, &done);
-    tally_add(framer, table, row->source, chunk->row_count);
+    block_close(framer, table, chunk.row_count, &done);
+    tally_add(framer, table, row->source, chunk.row_count);
     return QWP_OK;
 }
 
@@ -563,6 +579,14 @@ static size_t parts_bytes(const struct qwp_framer *framer, const struct qwp_know
     return bytes;
 }
 
+/* Rows of other shapes lengthen the bitmaps of all columns that an open block has. */
+static size_t bitmaps_growth(const struct qwp_table *table)
+{
+    return table->open_count == 0 ? 0
+                                  : (size_t)table->open_columns *
+                                        (QWP_GATHER_ROWS_MAX / 8 - (table->open_count + 7) / 8);
+}
+
 /* Upper bound of what the rows add to the frame, given what is open and what was weighed before
  * them. */
 static void span_cost(const struct qwp_framer *framer, const struct span *span, uint64_t unit_stamp,
@@ -574,10 +598,12 @@ static void span_cost(const struct qwp_framer *framer, const struct span *span, 
         table->unit_stamp = unit_stamp;
         table->unit_shape = table->open_count > 0 ? table->open_shape : NULL;
         table->unit_rows = table->open_count;
+        table->unit_growth = bitmaps_growth(table);
     }
     if (span->chunk != NULL) {
         table->unit_shape = NULL; /* what comes behind it opens a new block */
         table->unit_rows = 0;
+        table->unit_growth = 0;
         cost->bytes += span->chunk->bound;
         cost->blocks += 2;
         return;
@@ -599,6 +625,8 @@ static void span_cost(const struct qwp_framer *framer, const struct span *span, 
     cost->bytes +=
         blocks * block_bound(framer, known->header_bound + columns * (QWP_GATHER_ROWS_MAX / 8),
                              known->header_bound, columns);
+    cost->bytes += table->unit_growth;
+    table->unit_growth = 0;
     cost->blocks += 2 * (uint64_t)blocks;
 }
 

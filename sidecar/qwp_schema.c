@@ -172,16 +172,18 @@ static bool group_takes(const struct qwp_group *group, const struct qwp_shape *s
     if (group->designated_type != shape->designated_type) {
         return false;
     }
+    uint32_t columns = group->column_count;
     for (uint32_t i = 0; i < shape->column_count; i++) {
         const struct qwp_shape_column *column = &shape->columns[i];
         const uint32_t found = group_find(group, column->name);
-        if (found != QWP_NO_COLUMN &&
-            (group->columns[found].column.type != column->type ||
-             group->columns[found].column.parameter != column->parameter)) {
+        if (found == QWP_NO_COLUMN) {
+            columns++;
+        } else if (group->columns[found].column.type != column->type ||
+                   group->columns[found].column.parameter != column->parameter) {
             return false;
         }
     }
-    return true;
+    return columns <= QWP_COLUMNS_MAX; /* a block has the columns of all its rows */
 }
 
 static bool group_add(struct qwp_group *group, const struct qwp_shape_column *column,

@@ -1,8 +1,8 @@
 /* qwp_schema: the tables of all rings, and the shapes in which rows of them come.
  *
  * Equal shapes of all rings are one known shape, so rows of many producers share a block. Shapes of
- * one table whose columns agree in type form a group: only rows of one group can stand in one
- * block.
+ * one table whose columns agree in type, and fit one block, form a group: only rows of one group
+ * can stand in one block.
  *
  * Threads:   intake's.
  * Ownership: tables and groups live until fini; a known shape is counted and dies with its last
@@ -27,7 +27,8 @@ struct qwp_group_column {
     uint64_t block_stamp; /* number of the last block that has this column */
 };
 
-/* Columns of one table that agree in type, and the designated type. Columns are only added. */
+/* Columns of one table that agree in type, and the designated type: at most QWP_COLUMNS_MAX, and
+ * they are only added. */
 struct qwp_group {
     struct qwp_group *next; /* of the same table */
     uint8_t designated_type;
@@ -79,6 +80,7 @@ struct qwp_table {
     uint64_t unit_stamp;
     struct qwp_known_shape *unit_shape; /* of its last row; NULL: the next one opens a block */
     uint32_t unit_rows;                 /* in the block that the next row would join */
+    size_t unit_growth; /* of the open block's bitmaps, should it fill with rows of other shapes */
 };
 
 struct qwp_schema {

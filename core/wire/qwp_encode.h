@@ -82,6 +82,8 @@ struct qwp_block {
     const unsigned char *const *records; /* row_count of them */
     const uint64_t *const *steering;     /* row_count of them */
     uint32_t row_count;                  /* 1..QWP_GATHER_ROWS_MAX */
+    uint32_t symbol_end; /* ids from here on must not leave, whatever symbol_codes[] say; 0: all may
+                          */
 };
 
 enum {
@@ -159,9 +161,9 @@ static inline size_t qwp_block_compact_bound(size_t block_bound, size_t header_b
 
 /* Writes one table block (or two, if compact) to dst, which has room for its bound (the encoder may
  * write anywhere in it). `flags` are QWP_ENCODE_*. QWP_CORRUPT with done->fault set when a value
- * fails: symbol index not below symbol_count, text not UTF-8, designated timestamp out of the
- * server's range, a boolean other than 0 or 1, geohash bits beyond its precision, an array whose
- * dimensions and elements do not add up to its part. */
+ * fails: symbol index not below symbol_count or id not below symbol_end, text not UTF-8, designated
+ * timestamp out of the server's range, a boolean other than 0 or 1, geohash bits beyond its
+ * precision, an array whose dimensions and elements do not add up to its part. */
 QWP_MUST_USE enum qwp_result qwp_block_encode(struct qwp_encoder *encoder,
                                               const struct qwp_block *block, unsigned flags,
                                               unsigned char *dst, struct qwp_encoded *done);

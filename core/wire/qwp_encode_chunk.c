@@ -106,8 +106,10 @@ static enum qwp_result put_symbols(struct range *range, struct column *column)
             at += code >> 24;
         }
     }
+    const bool known = chunk->symbol_end == 0 ||
+                       qwp_encode_unknown_symbol(column->at, at, chunk->symbol_end) == UINT32_MAX;
     column->at = at;
-    return QWP_OK;
+    return known ? QWP_OK : fault(range, column, "a symbol younger than its row");
 }
 
 /* Stores what fits in the column's present width and makes it wider when something does not. */

@@ -2,6 +2,7 @@
 
 #include "core/wire/qwp_encode_internal.h"
 #include "core/wire/qwp_gather.h"
+#include "core/wire/qwp_varint.h"
 
 enum { GROUP_COLUMNS = 32 };
 
@@ -185,6 +186,32 @@ static enum qwp_result gather_slice(struct encoding *e, struct column *columns, 
     return QWP_OK;
 }
 
+uint32_t qwp_encode_unknown_symbol(const unsigned char *at, const unsigned char *end,
+                                   uint32_t symbol_end)
+{
+    uint64_t id;
+    for (uint32_t i = 0; at < end; i++) {
+        at = qwp_varint_get(at, end, &id);
+        if (id >= symbol_end) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static enum qwp_result judge_symbols(struct encoding *e, const struct column *column)
+{
+    const unsigned char *values =
+        column->start + 1 + (column->bitmap != NULL ? (e->block->row_count + 7) / 8 : 0);
+    const uint32_t bad = qwp_encode_unknown_symbol(values, column->at, e->block->symbol_end);
+    if (bad == UINT32_MAX) {
+        return QWP_OK;
+    }
+    const struct slice all = {.count = e->block->row_count};
+    return qwp_encode_fault(e, qwp_encode_row_of(column, &all, bad), column->index,
+                            "a symbol younger than its row");
+}
+
 /* Columns whose size is known beforehand do not join behind ones where it is not: they would have
  * to move when the gaps are closed. */
 static bool joins(const struct encoding *e, const struct column *columns, uint32_t count,
@@ -227,6 +254,10 @@ enum qwp_result qwp_encode_group(struct encoding *e, uint32_t first, uint32_t *c
         }
     }
     for (uint32_t i = 0; i < n; i++) {
+        if (columns[i].def->type == QWP_TYPE_SYMBOL && block->symbol_end != 0 &&
+            judge_symbols(e, &columns[i]) != QWP_OK) {
+            return QWP_CORRUPT;
+        }
         if (columns[i].is_narrow) {
             e->start[e->scratch->type_offs[first + i]] = qwp_encode_narrow_type(&columns[i]);
         }

@@ -131,6 +131,11 @@ uint8_t qwp_encode_plain_width(uint8_t type);
 bool qwp_encode_is_decimal(uint8_t type);
 /* Whether a type goes in groups. */
 bool qwp_encode_groups(uint8_t type);
+/* Number of the first of the symbols at [at, end) whose id is not below `symbol_end`; UINT32_MAX if
+ * there is none. They are judged as they leave, apart from the loops that gather them: only blocks
+ * that leave behind a delta which lacks the youngest symbols need it. */
+uint32_t qwp_encode_unknown_symbol(const unsigned char *at, const unsigned char *end,
+                                   uint32_t symbol_end);
 /* Encodes columns from `first` on that go together; sets *count and moves *at. */
 enum qwp_result qwp_encode_group(struct encoding *e, uint32_t first, uint32_t *count,
                                  unsigned char **at);
