@@ -189,7 +189,7 @@ static enum qwp_result gather_slice(struct encoding *e, struct column *columns, 
 uint32_t qwp_encode_unknown_symbol(const unsigned char *at, const unsigned char *end,
                                    uint32_t symbol_end)
 {
-    uint64_t id;
+    uint64_t id = 0;
     for (uint32_t i = 0; at < end; i++) {
         at = qwp_varint_get(at, end, &id);
         if (id >= symbol_end) {
