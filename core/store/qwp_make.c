@@ -62,6 +62,15 @@ enum qwp_result qwp_make_new(struct qwp_make *make, const struct qwp_make_place 
     return QWP_OK;
 }
 
+/* How far from its start a segment is zeroed before it may be used again. */
+static uint64_t zero_end(const struct qwp_segment *segment, bool light_next)
+{
+    if (light_next) {
+        return QWP_SEGMENT_HEADER_BYTES + QWP_FRAME_HEADER_BYTES;
+    }
+    return segment->light ? segment->bytes : segment->end_off;
+}
+
 enum qwp_result qwp_make_again(struct qwp_make *make, const struct qwp_make_place *place,
                                struct qwp_segment *segment, uint8_t flags, struct qwp_error *err)
 {
@@ -77,9 +86,12 @@ enum qwp_result qwp_make_again(struct qwp_make *make, const struct qwp_make_plac
         return qwp_fail(err, QWP_IO, errno, "cannot rename segment %s", segment->name);
     }
     QWP_CRASH_POINT("recycle.hidden");
-    *make = (struct qwp_make){
-        .segment = segment, .step = QWP_MAKE_ZERO, .flags = flags, .old_end_off = segment->end_off};
-    segment->light = (flags & QWP_SEGMENT_LIGHT) != 0;
+    const bool light = (flags & QWP_SEGMENT_LIGHT) != 0;
+    *make = (struct qwp_make){.segment = segment,
+                              .step = QWP_MAKE_ZERO,
+                              .flags = flags,
+                              .old_end_off = zero_end(segment, light)};
+    segment->light = light;
     segment->ready_off = 0;
     atomic_store_explicit(&segment->next, NULL, memory_order_relaxed);
     return QWP_OK;

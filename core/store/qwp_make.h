@@ -2,7 +2,8 @@
  * acknowledged and is used again.
  *
  *   new       open "<name>.new", allocate, map, populate, header, rename
- *   recycled  rename to "<name>.new", zero, header, rename
+ *   recycled  rename to "<name>.new", zero (of a light one only what a scan would look at), header,
+ *             rename
  *
  * So no client ever sees a half-made segment. The header of a ready one carries a base that no
  * frame will have; the writer puts the right one when it takes it. Nothing is synced here: that is
@@ -51,7 +52,7 @@ struct qwp_make {
     struct qwp_segment *segment; /* owned until taken */
     enum qwp_make_step step;
     uint8_t flags;
-    uint64_t old_end_off;  /* how far a recycled one was written */
+    uint64_t old_end_off;  /* how far a recycled one has to be zeroed */
     struct qwp_slow_op op; /* of the present step */
     bool renamed;          /* the file has its final name */
     bool op_out;           /* handed out, result not looked at yet */

@@ -244,10 +244,19 @@ enum qwp_result qwp_seglog_persist_dict(struct qwp_seglog *log, struct qwp_error
     return result;
 }
 
+/* What is behind the room's first `len` bytes again as if never written: in a light segment only as
+ * much as a scan looks at. */
 static void zero_behind(struct qwp_seglog *log, size_t len, size_t touched)
 {
     QWP_ASSERT(touched >= len && touched <= log->w.room);
-    memset(frame_at(log->w.active) + QWP_FRAME_HEADER_BYTES + len, 0, touched - len);
+    const struct qwp_segment *segment = log->w.active;
+    unsigned char *end = frame_at(segment) + QWP_FRAME_HEADER_BYTES + len;
+    if (segment->light) {
+        const uint64_t left = (uint64_t)(segment->map + segment->bytes - end);
+        memset(end, 0, left < QWP_FRAME_HEADER_BYTES ? left : QWP_FRAME_HEADER_BYTES);
+    } else {
+        memset(end, 0, touched - len);
+    }
 }
 
 void qwp_seglog_finish(struct qwp_seglog *log, size_t len, size_t touched, uint32_t *witness)

@@ -20,7 +20,8 @@
  * Crash:    a published frame survives every process (and the host as far as the durability level
  *           says); what was reserved and not published is nothing. While a reservation is open its
  *           length field holds -1, so that every client sees a torn tail and zeroes it; when none
- *           is, all bytes behind the last frame are zero.
+ *           is, all bytes behind the last frame are zero, or in a slot without payload CRCs, which
+ *           no other client opens, the next 8.
  * Errors:   QWP_AGAIN from reserve is back-pressure (err.sys_errno 0: the budget) or a store that
  *           cannot be written now (err.sys_errno says why: raise the alarm): leave the rows in
  *           their rings and try again. */
@@ -122,7 +123,7 @@ const struct qwp_seglog_recovery *qwp_seglog_recovered(const struct qwp_seglog *
 /* The slot's dictionary, recovered. Intern into it as writer; persist with the next frame. */
 struct qwp_dict *qwp_seglog_dict(struct qwp_seglog *log);
 
-/* Writer. Room for one frame payload of at least `bytes` (contiguous, mapped, writable, zero):
+/* Writer. Room for one frame payload of at least `bytes` (contiguous, mapped, writable):
  * *room says how much may be used in all, which is at least `bytes` and as much as the segment
  * still has, at most `bytes_max`. One reservation at a time: publish or abandon it before the next.
  */
@@ -135,7 +136,7 @@ QWP_MUST_USE enum qwp_result qwp_seglog_reserve(struct qwp_seglog *log, size_t b
 QWP_MUST_USE enum qwp_result qwp_seglog_persist_dict(struct qwp_seglog *log, struct qwp_error *err);
 /* The first `len` bytes (> 0) of the reservation are the frame: stores its length and computes its
  * CRC. Nothing is published. `touched` (>= len): how far the reservation may have been written;
- * what lies between is zeroed, since other clients append there without looking. *witness (NULL:
+ * where other clients append without looking, what lies between is zeroed. *witness (NULL:
  * not wanted) tells this frame from others that might get its FSN; see qwp_cursors.h. */
 void qwp_seglog_finish(struct qwp_seglog *log, size_t len, size_t touched, uint32_t *witness);
 /* Publishes the finished reservation as the next frame, CRC last, and returns its FSN. */

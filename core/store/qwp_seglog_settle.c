@@ -69,7 +69,8 @@ static enum qwp_result last_tail_settle(struct qwp_recovery *r, struct qwp_found
     struct qwp_seglog *log = r->log;
     struct qwp_segment *segment = found->segment;
     const uint64_t off = found->scan.end_off; /* a group that is cut was readable */
-    if (!found->scan.open && dirty_from(segment, off)) {
+    const bool left_over = segment->light && !found->scan.torn; /* if anything, by an earlier use */
+    if (!found->scan.open && !left_over && dirty_from(segment, off)) {
         qwp_recovery_damage(r, "%s: unreadable behind frame %lld (offset %llu)", found->name,
                             (long long)qwp_found_end(found) - 1, (unsigned long long)off);
         const enum qwp_result result = qwp_segment_copy_aside(log, segment, segment->bytes, err);
@@ -78,7 +79,8 @@ static enum qwp_result last_tail_settle(struct qwp_recovery *r, struct qwp_found
         }
         log->recovery.files_set_aside++;
     }
-    log->recovery.torn_bytes += qwp_segment_tail_zero(segment, segment->end_off);
+    const uint64_t zeroed = qwp_segment_tail_zero(segment, segment->end_off);
+    log->recovery.torn_bytes += left_over ? 0 : zeroed;
     QWP_CRASH_POINT("open.tail_zeroed");
     return QWP_OK;
 }

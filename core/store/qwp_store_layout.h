@@ -23,7 +23,10 @@
  * 128). That is enough there: the only thing that can cut a write short is the end of the process,
  * and then memory holds exactly the stores up to that point in program order, so a CRC that is in
  * place proves the payload before it. FSN and samples keep a frame from being taken for another
- * that might have got its place. */
+ * that might have got its place. And behind the last frame only 8 bytes need to be zero (fewer
+ * where the file ends): what an earlier use of the file left beyond them is never looked at, so a
+ * segment is used again as it is [zeroing it and populating new ones meanwhile took a third of the
+ * sidecar's CPU at 470 MB/s]. */
 #ifndef QWP_STORE_LAYOUT_H
 #define QWP_STORE_LAYOUT_H
 

@@ -187,18 +187,8 @@ START_TEST(seglog_room_is_what_the_segment_still_has)
 END_TEST
 
 /* Behind the header of a segment that waits for its use there is nothing. */
-START_TEST(seglog_spares_are_zero)
+static unsigned check_spares(void)
 {
-    const struct qwp_seglog_options options = store_options(slot);
-    struct qwp_seglog *log = store_open(&options);
-    for (int i = 0; i < 40; i++) {
-        ck_assert_int_eq(store_append(log, 13000), QWP_OK);
-        qwp_seglog_ack(log, (uint64_t)i);
-        store_settle(log);
-    }
-    struct qwp_seglog_stats stats;
-    qwp_seglog_stats(log, &stats);
-    ck_assert_uint_gt(stats.recycled, 3);
     unsigned spares = 0;
     DIR *list = opendir(slot);
     const struct dirent *entry;
@@ -218,7 +208,89 @@ START_TEST(seglog_spares_are_zero)
         }
     }
     closedir(list);
-    ck_assert_uint_eq(spares, stats.segments_spare);
+    return spares;
+}
+
+START_TEST(seglog_spares_are_zero)
+{
+    const struct qwp_seglog_options options = store_options(slot);
+    struct qwp_seglog *log = store_open(&options);
+    for (int i = 0; i < 40; i++) {
+        ck_assert_int_eq(store_append(log, 13000), QWP_OK);
+        qwp_seglog_ack(log, (uint64_t)i);
+        store_settle(log);
+    }
+    struct qwp_seglog_stats stats;
+    qwp_seglog_stats(log, &stats);
+    ck_assert_uint_gt(stats.recycled, 3);
+    ck_assert_uint_eq(check_spares(), stats.segments_spare);
+    qwp_seglog_close(log);
+}
+END_TEST
+
+/* --- what an earlier use left --- */
+
+enum { EARLIER_BYTES = 64000, LATER_BYTES = 2000, FORGED_BYTES = 500 };
+
+/* A frame whose payload has, where a later one of LATER_BYTES ends, what would be frame `fsn`. */
+static void append_forging(struct qwp_seglog *log, uint64_t fsn)
+{
+    unsigned char *at;
+    size_t room;
+    ck_assert_int_eq(qwp_seglog_reserve(log, EARLIER_BYTES, EARLIER_BYTES, &at, &room, NULL),
+                     QWP_OK);
+    store_fill(at, EARLIER_BYTES, qwp_seglog_next_fsn(log));
+    unsigned char *forged = at + LATER_BYTES;
+    store_fill(forged + QWP_FRAME_HEADER_BYTES, FORGED_BYTES, fsn);
+    qwp_store_u32(forged, qwp_frame_crc(true, forged + QWP_FRAME_HEADER_BYTES, FORGED_BYTES, fsn));
+    qwp_store_u32(forged + QWP_FRAME_LENGTH_OFF, FORGED_BYTES);
+    qwp_seglog_finish(log, EARLIER_BYTES, EARLIER_BYTES, NULL);
+    qwp_seglog_ack(log, qwp_seglog_publish(log));
+    store_settle(log);
+}
+
+START_TEST(seglog_earlier_use_of_a_light_segment_is_not_seen)
+{
+    enum { BEFORE = 12 };
+    struct qwp_seglog_options options = store_options(slot);
+    options.payload_crc = false;
+    struct qwp_seglog *log = store_open(&options);
+    for (int i = 0; i < BEFORE; i++) {
+        append_forging(log, BEFORE + 1);
+    }
+    ck_assert_int_eq(store_append(log, LATER_BYTES), QWP_OK);
+    char name[QWP_STORE_NAME_BYTES];
+    store_segment_name(slot, BEFORE, name);
+    char path[400];
+    snprintf(path, sizeof path, "%s/%s", slot, name);
+    unsigned char behind[FORGED_BYTES];
+    const off_t end = QWP_SEGMENT_HEADER_BYTES + QWP_FRAME_HEADER_BYTES + LATER_BYTES;
+    const int fd = open(path, O_RDONLY);
+    ck_assert_int_eq(pread(fd, behind, sizeof behind, end + QWP_FRAME_HEADER_BYTES), sizeof behind);
+    close(fd);
+    ck_assert(
+        store_filled(behind, sizeof behind, BEFORE + 1)); /* it is there, but for its header */
+    const uint64_t end_fsn = BEFORE + 1 + (_i & 1);
+    if ((_i & 1) != 0) { /* and seal that one */
+        ck_assert_int_eq(store_append(log, EARLIER_BYTES), QWP_OK);
+    }
+    qwp_seglog_close(log);
+    options.payload_crc = (_i & 2) != 0;
+    log = store_open(&options);
+    const struct qwp_seglog_recovery *recovery = qwp_seglog_recovered(log);
+    ck_assert_uint_eq(recovery->next_fsn, end_fsn);
+    ck_assert_uint_eq(recovery->torn_bytes, 0);
+    ck_assert_uint_eq(recovery->damage_count, 0);
+    struct qwp_seglog_cursor cursor = {0};
+    ck_assert_uint_eq(store_read_all(log, &cursor), end_fsn - BEFORE);
+    if (options.payload_crc) { /* from now on segments are as other clients want them */
+        for (uint64_t fsn = end_fsn; fsn < 2 * BEFORE; fsn++) {
+            ck_assert_int_eq(store_append(log, LATER_BYTES), QWP_OK);
+            qwp_seglog_ack(log, fsn);
+            store_settle(log);
+        }
+        ck_assert_uint_gt(check_spares(), 0);
+    }
     qwp_seglog_close(log);
 }
 END_TEST
@@ -462,6 +534,7 @@ int main(void)
         tcase_add_test(tcase, seglog_first_frame_larger_than_a_segment_is_recovered);
         tcase_add_test(tcase, seglog_room_is_what_the_segment_still_has);
         tcase_add_test(tcase, seglog_spares_are_zero);
+        tcase_add_loop_test(tcase, seglog_earlier_use_of_a_light_segment_is_not_seen, 0, 4);
         tcase_add_test(tcase, seglog_full_budget_presses_back_and_goes_on);
         tcase_add_test(tcase, seglog_smallest_budget_still_moves);
         tcase_add_test(tcase, seglog_reopened_goes_on_where_it_was);
