@@ -187,6 +187,8 @@ QWP_MUST_USE enum qwp_result qwp_ring_symbol_at(const struct qwp_ring_rx *rx, ui
 void qwp_ring_release(struct qwp_ring_rx *rx, uint64_t head_pos, uint64_t rows);
 /* Everything below acked_pos is settled, `rejected` of its rows were set aside. */
 void qwp_ring_settle(struct qwp_ring_rx *rx, uint64_t acked_pos, uint64_t rows, uint64_t rejected);
+/* Whether the producer sleeps for it now (`what`: QWP_WAIT_*): a hint, it may begin at any time. */
+bool qwp_ring_is_waited_for(const struct qwp_ring_rx *rx, uint32_t what);
 void qwp_ring_set_state(struct qwp_ring_rx *rx, enum qwp_ring_state state, const char *reason);
 /* True when the producer is gone (its lifetime lock could be taken). Everything it published is
  * visible then: poll once more, drain, then remove. */

@@ -563,6 +563,11 @@ static void wake_waiting(struct qwp_ring_rx *rx, uint32_t what)
     syscall(SYS_futex, &rx->header->progress_seq, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+bool qwp_ring_is_waited_for(const struct qwp_ring_rx *rx, uint32_t what)
+{
+    return (atomic_load_explicit(&rx->header->waiting, memory_order_relaxed) & what) != 0;
+}
+
 void qwp_ring_release(struct qwp_ring_rx *rx, uint64_t head_pos, uint64_t rows)
 {
     QWP_ASSERT(head_pos >= rx->head_pos);

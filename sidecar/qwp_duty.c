@@ -16,6 +16,8 @@ enum {
     REPORT_MS = 100,
     RESCAN_MS = 1000,
     STRANGERS_SLEEP_MS = 50, /* someone else's process could move our futex waiter away */
+    BRISK_MS = 2,            /* rows that come at such intervals or shorter ones come often */
+    RESTING_MS = 4,          /* so long an answer waits for the next rows at most */
 };
 
 static int64_t sooner(int64_t a, int64_t b)
@@ -68,6 +70,50 @@ static int64_t beat(struct qwp_duty *duty, int64_t now_ns)
 {
     atomic_store_explicit(&duty->control->header->beat_ns, now_ns, memory_order_relaxed);
     return duty->notify != NULL ? qwp_notify_beat(duty->notify, now_ns) : QWP_NEVER_NS;
+}
+
+/* ---- answers while rows come often ----
+ *
+ * A sleeping sidecar that is woken for rows a thousand times a second need not be woken as often
+ * again for what the server answers: it is there when the next rows come. */
+
+static void rows_note(struct qwp_duty *duty, int64_t now_ns)
+{
+    duty->brisk = now_ns - duty->rows_ns < (int64_t)BRISK_MS * QWP_NS_PER_MS;
+    duty->rows_ns = now_ns;
+}
+
+/* Before sleeping. Who waits for an acknowledgement a moment later has it with the next rows. */
+static void answers_rest(struct qwp_duty *duty, int64_t now_ns)
+{
+    if (duty->sender != NULL && duty->brisk && !qwp_intake_wants_answers(duty->intake) &&
+        qwp_sender_may_rest(duty->sender)) {
+        duty->resting_ns = now_ns + (int64_t)RESTING_MS * QWP_NS_PER_MS;
+        duty->rested = true;
+        qwp_session_receive_on_demand(duty->sender->session, true);
+    } else if (duty->resting_ns != 0) {
+        duty->resting_ns = now_ns;
+    }
+}
+
+/* True: they come as they do, from now on. */
+static bool answers_are_due(struct qwp_duty *duty, int64_t now_ns)
+{
+    if (duty->resting_ns == 0 || now_ns < duty->resting_ns) {
+        return false;
+    }
+    duty->resting_ns = 0;
+    qwp_session_receive_on_demand(duty->sender->session, false);
+    return true;
+}
+
+/* Once for each time rows came. */
+static void answers_take(struct qwp_duty *duty, int64_t now_ns)
+{
+    if (!answers_are_due(duty, now_ns) && duty->rested) {
+        duty->rested = false;
+        qwp_session_receive(duty->sender->session);
+    }
 }
 
 /* ---- what wakes a parked duty ---- */
@@ -221,6 +267,9 @@ static bool intake_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     }
     const uint64_t published = qwp_generations_published(duty->store);
     const bool worked = qwp_intake_do_work(duty->intake, now_ns, next_ns);
+    if (qwp_generations_published(duty->store) != published) {
+        rows_note(duty, now_ns);
+    }
     wake_peer(duty, published);
     return worked;
 }
@@ -255,6 +304,11 @@ static bool sender_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
         qwp_sender_retry_now(duty->sender);
     }
     const bool sent = qwp_sender_do_work(duty->sender, now_ns);
+    if (sent && !duty->keeper_late) {
+        duty->keeper_late = true; /* what was sent is on its way first */
+        return true;
+    }
+    duty->keeper_late = false;
     const bool kept = keep(duty, now_ns, next_ns);
     *next_ns = sooner(*next_ns, qwp_log_flush(now_ns));
     return sent || kept;
@@ -334,8 +388,15 @@ static void park(struct qwp_duty *duty, int64_t next_intake_ns, int64_t next_ns)
         next_intake_ns =
             sooner(next_intake_ns, now_ns + (int64_t)STRANGERS_SLEEP_MS * QWP_NS_PER_MS);
     }
+    answers_rest(duty, now_ns);
     while (!intake_wants_to_work(duty, next_intake_ns, now_ns) && !is_over(duty)) {
+        if (!answers_are_due(duty, now_ns) && duty->resting_ns != 0) {
+            next_ns = sooner(next_ns, duty->resting_ns);
+        }
         (void)qwp_loop_run(duty->loop, sooner(next_ns, next_intake_ns));
+        if (duty->woken) {
+            break; /* what else has happened is looked at behind the rows */
+        }
         hangup_forward(duty);
         now_ns = qwp_clock_monotonic_ns();
         next_ns = QWP_NEVER_NS;
@@ -410,6 +471,9 @@ static void cycle(struct qwp_duty *duty)
         }
         if (now_ns >= duty->report_ns) {
             report(duty, now_ns);
+        }
+        if (duty->resting_ns != 0) {
+            answers_take(duty, now_ns);
         }
         if (duty->intake != NULL && !duty->spin) {
             bell_arm(duty); /* on the way with what was sent: the park need not enter for it */

@@ -49,9 +49,14 @@ struct qwp_duty {
     struct qwp_op bell_op;
     struct qwp_op inotify_op;
     bool woken;              /* the bell rang, a ring came or went: leave the park */
+    int64_t rows_ns;         /* when rows were last stored */
+    bool brisk;              /* and they come often */
+    int64_t resting_ns;      /* till then answers wait for the next rows; 0: they come as they do */
+    bool rested;             /* and have not been taken in since */
     uint64_t published_seen; /* by the keeper */
     uint64_t acked_seen;
     int64_t keeper_ns;                  /* when it is due by time */
+    bool keeper_late;                   /* its turn was put off once */
     enum qwp_keeper_state keeper_state; /* as it was shown */
     bool figures_changed;               /* the keeper's */
     int64_t report_ns;                  /* next figures while busy */

@@ -614,6 +614,15 @@ bool qwp_intake_has_news(struct qwp_intake *intake)
     return news;
 }
 
+bool qwp_intake_wants_answers(const struct qwp_intake *intake)
+{
+    bool wanted = intake->stalled || intake->more_due || intake->closing;
+    for (uint32_t i = 0; i < intake->source_count && !wanted; i++) {
+        wanted = qwp_ring_is_waited_for(&intake->sources[i]->rx, QWP_WAIT_ACKED);
+    }
+    return wanted;
+}
+
 /* ---- rings that come and go ---- */
 
 static struct qwp_control_producer *free_slot(struct qwp_intake *intake)

@@ -113,6 +113,8 @@ bool qwp_intake_has_strangers(const struct qwp_intake *intake);
 /* After parking: whether a ring has rows that we have not seen, so that sleeping would lose them.
  */
 bool qwp_intake_has_news(struct qwp_intake *intake);
+/* Whether acknowledgements are waited for: by a producer, or for room in the store. */
+bool qwp_intake_wants_answers(const struct qwp_intake *intake);
 
 /* qwp_intake_generation.c, between frames: moves on to the next generation of the store when that
  * is due. False: no rows may be taken now. */

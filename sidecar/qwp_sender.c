@@ -2,6 +2,9 @@
 #include "core/qwp_log.h"
 #include "sidecar/qwp_sender_internal.h"
 
+/* So many acknowledgements may be due while nobody listens. */
+enum { RESTING_MAX = 16 };
+
 /* ---- what the session says ---- */
 
 static void on_up(void *owner, size_t message_bytes_max)
@@ -193,6 +196,14 @@ void qwp_sender_disconnect(struct qwp_sender *sender, int64_t grace_ns)
     } else {
         qwp_sender_show_state(sender, QWP_CONNECTION_DOWN);
     }
+}
+
+bool qwp_sender_may_rest(const struct qwp_sender *sender)
+{
+    return sender->state == QWP_SENDER_UP && !sender->turning &&
+           !sender->options.conf->durable_ack && !sender->reject.plan.active &&
+           sender->catch_up_next == sender->catch_up_end &&
+           sender->next_sequence - sender->first_sequence <= RESTING_MAX;
 }
 
 bool qwp_sender_is_stopped(const struct qwp_sender *sender)

@@ -139,6 +139,9 @@ enum qwp_first qwp_sender_first(const struct qwp_sender *sender, int64_t now_ns,
 void qwp_sender_retry_now(struct qwp_sender *sender);
 /* Ends the connection, reading to its end for at most `grace_ns`. */
 void qwp_sender_disconnect(struct qwp_sender *sender, int64_t grace_ns);
+/* Whether acknowledgements may wait for the next rows (qwp_session_receive_on_demand()): all is
+ * well, and few are due. */
+bool qwp_sender_may_rest(const struct qwp_sender *sender);
 bool qwp_sender_is_down(const struct qwp_sender *sender);
 /* A refusal that was to stop everything did; the control file says which. */
 bool qwp_sender_is_stopped(const struct qwp_sender *sender);

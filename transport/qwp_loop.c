@@ -130,6 +130,13 @@ void qwp_loop_recv(struct qwp_loop *loop, struct qwp_op *op, int fd, void *buffe
           &(struct qwp_request){.kind = QWP_REQUEST_RECV, .fd = fd, .address = buffer, .len = len});
 }
 
+void qwp_loop_recv_now(struct qwp_loop *loop, struct qwp_op *op, int fd, void *buffer, size_t len)
+{
+    start(loop, op,
+          &(struct qwp_request){
+              .kind = QWP_REQUEST_RECV_NOW, .fd = fd, .address = buffer, .len = len});
+}
+
 void qwp_loop_send(struct qwp_loop *loop, struct qwp_op *op, int fd, const void *buffer, size_t len)
 {
     start(

@@ -85,6 +85,8 @@ void qwp_loop_close(struct qwp_loop *loop);
 
 /* Buffers are borrowed until the completion. */
 void qwp_loop_recv(struct qwp_loop *loop, struct qwp_op *op, int fd, void *buffer, size_t len);
+/* What is there to be received; -EAGAIN: nothing. Never waits. */
+void qwp_loop_recv_now(struct qwp_loop *loop, struct qwp_op *op, int fd, void *buffer, size_t len);
 /* MSG_NOSIGNAL; may complete short: the caller goes on with the rest. */
 void qwp_loop_send(struct qwp_loop *loop, struct qwp_op *op, int fd, const void *buffer,
                    size_t len);

@@ -10,6 +10,7 @@
 
 enum qwp_request_kind {
     QWP_REQUEST_RECV = 1,
+    QWP_REQUEST_RECV_NOW,
     QWP_REQUEST_SEND,
     QWP_REQUEST_CONNECT,
     QWP_REQUEST_POLL,

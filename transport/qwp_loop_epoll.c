@@ -1,11 +1,11 @@
 /* The epoll backend of qwp_loop.h, for where io_uring is forbidden or too old.
  *
- * An operation is tried when it is submitted if that may succeed at once (send, connect), and
- * otherwise, or when it would block, waits for its descriptor, one-shot: the kernel is told anew
- * each time something waits. That costs a call per wait, and in return nothing that is registered
- * can go stale when a descriptor is closed and its number comes back; an event that nobody waits
- * for is seen at most once. Every attempt is non-blocking by itself, so an event that was not meant
- * is harmless.
+ * An operation is tried when it is submitted if that may succeed at once (send, connect) or is all
+ * that is asked for (to receive what is there). Otherwise, or when it would block, it waits for its
+ * descriptor, one-shot: the kernel is told anew each time something waits. That costs a call per
+ * wait, and in return nothing that is registered can go stale when a descriptor is closed and its
+ * number comes back; an event that nobody waits for is seen at most once. Every attempt is
+ * non-blocking by itself, so an event that was not meant is harmless.
  *
  * An outcome is kept in the operation until the run that delivers it: callbacks come from
  * qwp_loop_run() alone. Few operations are in flight at a time (a socket, a bell, some timers), so
@@ -131,6 +131,7 @@ static int attempt(const struct qwp_op *op, uint32_t events)
     do {
         switch (op->kind) {
         case QWP_REQUEST_RECV:
+        case QWP_REQUEST_RECV_NOW:
             outcome = outcome_of(recv(op->fd, op->address, op->len, MSG_DONTWAIT));
             break;
         case QWP_REQUEST_SEND:
@@ -187,9 +188,10 @@ static void submit_one(struct epoll *e, struct qwp_op *op)
         e->timers++;
         return;
     }
-    if (op->kind == QWP_REQUEST_SEND || op->kind == QWP_REQUEST_CONNECT) {
+    const bool now = op->kind == QWP_REQUEST_RECV_NOW;
+    if (now || op->kind == QWP_REQUEST_SEND || op->kind == QWP_REQUEST_CONNECT) {
         const int outcome = attempt(op, 0);
-        if (outcome != -EAGAIN) {
+        if (now || outcome != -EAGAIN) {
             set_done(e, op, outcome);
             return;
         }

@@ -90,6 +90,9 @@ static void uring_start(struct qwp_loop *loop, struct qwp_op *op, const struct q
             sqe->ioprio = IORING_RECVSEND_POLL_FIRST;
         }
         break;
+    case QWP_REQUEST_RECV_NOW:
+        io_uring_prep_recv(sqe, request->fd, request->address, request->len, MSG_DONTWAIT);
+        break;
     case QWP_REQUEST_SEND:
         io_uring_prep_send(sqe, request->fd, request->address, request->len, MSG_NOSIGNAL);
         break;

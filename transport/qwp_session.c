@@ -91,6 +91,7 @@ static void on_connect(struct qwp_op *op, int outcome, bool more)
 static void reset_connection(struct qwp_session *s)
 {
     s->stream_ended = s->send_broken = s->blocked = false;
+    s->on_demand = s->receive_wanted = false;
     s->fin_wanted = s->notify_done = s->fin_done = false;
     s->ping_open = s->was_due = false;
     s->last_chance_ns = 0;
@@ -167,6 +168,20 @@ enum qwp_result qwp_session_send(struct qwp_session *session, const void *messag
     qwp_session_encode(s);
     qwp_session_want_soon(s);
     return QWP_OK;
+}
+
+void qwp_session_receive_on_demand(struct qwp_session *session, bool on_demand)
+{
+    session->on_demand = on_demand;
+    qwp_session_receive_next(session);
+}
+
+void qwp_session_receive(struct qwp_session *session)
+{
+    if (session->state == STATE_UP && !session->recv_op.in_flight) {
+        session->receive_wanted = true;
+        qwp_session_want_soon(session);
+    }
 }
 
 void qwp_session_ping(struct qwp_session *session)

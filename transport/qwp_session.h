@@ -117,6 +117,14 @@ void qwp_session_disconnect(struct qwp_session *session, int64_t grace_ns);
 QWP_MUST_USE enum qwp_result qwp_session_send(struct qwp_session *session, const void *message,
                                               size_t len, int64_t *sequence);
 
+/* What the server says is received as it comes, which wakes a sleeping loop, or, `on_demand`, only
+ * when qwp_session_receive() wants it; a receive that waits already still ends by itself. Nothing
+ * else changes, but that neither answers nor the connection's end are noticed before: for short
+ * times only. Of this connection: the next one begins without. */
+void qwp_session_receive_on_demand(struct qwp_session *session, bool on_demand);
+/* Takes in what is there, in the next run, behind what is sent. */
+void qwp_session_receive(struct qwp_session *session);
+
 /* Queues a ping now, if up: with durable acks pending a server is made to flush them so. */
 void qwp_session_ping(struct qwp_session *session);
 

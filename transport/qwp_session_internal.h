@@ -53,6 +53,8 @@ struct qwp_session {
     bool stream_ended; /* the server's stream: nothing more to read */
     bool send_broken;  /* the socket takes no more */
     bool blocked;      /* the owner was told AGAIN */
+    bool on_demand;    /* what the server says is received when that is wanted */
+    bool receive_wanted;
 
     /* last words */
     bool fin_wanted; /* end our stream once the close frame is out */
@@ -136,6 +138,9 @@ void qwp_session_on_soon(struct qwp_op *op, int outcome, bool more);
 
 /* --- qwp_session_receive.c --- */
 
+/* Asks the socket for more: waits for it, or takes what is there when that is all that is wanted.
+ */
+void qwp_session_receive_next(struct qwp_session *s);
 /* Goes on with what TLS has been fed, then asks the socket for more. */
 void qwp_session_read_on(struct qwp_session *s);
 void qwp_session_on_recv(struct qwp_op *op, int outcome, bool more);

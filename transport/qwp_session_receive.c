@@ -84,6 +84,20 @@ static bool is_reading(const struct qwp_session *s)
            s->state == STATE_CLOSING;
 }
 
+void qwp_session_receive_next(struct qwp_session *s)
+{
+    if (!is_reading(s) || s->recv_op.in_flight || s->stream_ended ||
+        (s->options->tls && !qwp_tls_is_drained(&s->tls))) {
+        return;
+    }
+    if (!s->on_demand || s->state != STATE_UP) {
+        qwp_loop_recv(s->loop, &s->recv_op, s->fd, s->received, sizeof s->received);
+    } else if (s->receive_wanted) {
+        qwp_loop_recv_now(s->loop, &s->recv_op, s->fd, s->received, sizeof s->received);
+    }
+    s->receive_wanted = false;
+}
+
 void qwp_session_read_on(struct qwp_session *s)
 {
     if (s->options->tls) {
@@ -92,10 +106,7 @@ void qwp_session_read_on(struct qwp_session *s)
         }
         read_tls(s);
     }
-    if (is_reading(s) && !s->recv_op.in_flight && !s->stream_ended &&
-        (!s->options->tls || qwp_tls_is_drained(&s->tls))) {
-        qwp_loop_recv(s->loop, &s->recv_op, s->fd, s->received, sizeof s->received);
-    }
+    qwp_session_receive_next(s);
 }
 
 static void on_receive_error(struct qwp_session *s, int outcome)
@@ -124,6 +135,10 @@ void qwp_session_on_recv(struct qwp_op *op, int outcome, bool more)
         qwp_session_try_finish(s);
         return;
     }
+    if (outcome == -EAGAIN) {
+        qwp_session_receive_next(s); /* nothing was there; it may be wanted otherwise by now */
+        return;
+    }
     if (outcome < 0) {
         on_receive_error(s, outcome);
         return;
@@ -138,6 +153,7 @@ void qwp_session_on_recv(struct qwp_op *op, int outcome, bool more)
     s->received_ns = s->quiet_since_ns = now_ns;
     s->ping_open = false;
     s->last_chance_ns = 0;
+    s->receive_wanted = (size_t)outcome == sizeof s->received; /* more is there */
     if (s->options->tls) {
         qwp_tls_feed(&s->tls, s->received, (size_t)outcome);
     } else {

@@ -160,5 +160,6 @@ void qwp_session_on_soon(struct qwp_op *op, int outcome, bool more)
     }
     qwp_session_encode(s);
     send_next(s);
+    qwp_session_receive_next(s);
     qwp_session_plan_timer(s, 0);
 }

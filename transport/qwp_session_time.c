@@ -85,6 +85,7 @@ void qwp_session_send_ping(struct qwp_session *s)
 {
     s->counters.pings_sent++;
     s->ping_open = true;
+    s->receive_wanted = true;
     qwp_outgoing_ping(&s->outgoing);
     qwp_session_want_soon(s);
 }

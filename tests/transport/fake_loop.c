@@ -109,13 +109,15 @@ void fake_complete(struct fake_loop *fake, enum qwp_request_kind kind, int outco
 
 size_t fake_feed(struct fake_loop *fake, const void *bytes, size_t len)
 {
-    if (len == 0 || !fake_has(fake, QWP_REQUEST_RECV)) {
+    const enum qwp_request_kind kind =
+        fake_has(fake, QWP_REQUEST_RECV) ? QWP_REQUEST_RECV : QWP_REQUEST_RECV_NOW;
+    if (len == 0 || !fake_has(fake, kind)) {
         return 0;
     }
-    const struct qwp_request *request = fake_request(fake, QWP_REQUEST_RECV);
+    const struct qwp_request *request = fake_request(fake, kind);
     const size_t n = len < request->len ? len : request->len;
     memcpy(request->address, bytes, n);
-    fake_complete(fake, QWP_REQUEST_RECV, (int)n);
+    fake_complete(fake, kind, (int)n);
     return n;
 }
 

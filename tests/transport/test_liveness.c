@@ -3,6 +3,7 @@
  * Method: a session on a loop and a clock that the test moves (fake_session.h), with the times that
  * are the default. */
 #include <check.h>
+#include <errno.h>
 #include <stdlib.h>
 
 #include "tests/transport/fake_session.h"
@@ -93,6 +94,102 @@ START_TEST(liveness_idle_ping_without_an_answer_ends_it)
 END_TEST
 
 /* ---- stopped ---- */
+
+/* ---- receiving when it is wanted ---- */
+
+static bool listens(void)
+{
+    return fake_has(&fake, QWP_REQUEST_RECV);
+}
+
+static bool looks(void)
+{
+    return fake_has(&fake, QWP_REQUEST_RECV_NOW);
+}
+
+START_TEST(liveness_on_demand_takes_in_what_is_there)
+{
+    fake_send(5);
+    qwp_session_receive_on_demand(session, true);
+    ck_assert(listens()); /* the receive that waits stays */
+    fake_says_ok(0);
+    ck_assert_int_eq(told.ok_sequence, 0);
+    ck_assert(!listens() && !looks());
+    fake_send(5);
+    ck_assert(!listens() && !looks());
+
+    qwp_session_receive(session);
+    fake_turn(&fake);
+    ck_assert(looks() && !listens());
+    fake_says_ok(1);
+    ck_assert_int_eq(told.ok_sequence, 1);
+    ck_assert(!listens() && !looks()); /* once for each time it is wanted */
+
+    qwp_session_receive(session);
+    fake_turn(&fake);
+    fake_complete(&fake, QWP_REQUEST_RECV_NOW, -EAGAIN);
+    ck_assert_int_eq(told.downs, 0);
+    ck_assert(!listens() && !looks());
+
+    qwp_session_receive_on_demand(session, false);
+    ck_assert(listens());
+    ck_assert_int_eq(told.downs, 0);
+}
+END_TEST
+
+START_TEST(liveness_on_demand_looks_for_the_answer_to_a_ping)
+{
+    qwp_session_receive_on_demand(session, true);
+    fake_send(5);
+    fake_says_ok(0);
+    fake_send(5);
+    (void)pass(5 * S);
+    ck_assert_uint_eq(pings(), 1);
+    ck_assert(looks());
+}
+END_TEST
+
+START_TEST(liveness_on_demand_goes_on_with_more_than_a_buffer)
+{
+    qwp_session_receive_on_demand(session, true);
+    fake_says("\x8a\x00", 2);
+    qwp_session_receive(session);
+    fake_turn(&fake);
+    /* A pong, and all of the buffer with it. */
+    const size_t room = fake_request(&fake, QWP_REQUEST_RECV_NOW)->len;
+    unsigned char *pongs = calloc(1, room);
+    for (size_t i = 0; i < room; i += 2) {
+        pongs[i] = 0x8a;
+    }
+    fake_says(pongs, room);
+    free(pongs);
+    ck_assert(looks());
+}
+END_TEST
+
+/* However it is that the connection ends: the server's last words are waited for. */
+START_TEST(liveness_on_demand_ends_with_the_connection)
+{
+    qwp_session_receive_on_demand(session, true);
+    fake_send(5);
+    fake_says_ok(0);
+    ck_assert(!listens());
+    if (_i == 1) { /* under way when it is asked for */
+        qwp_session_receive(session);
+        fake_turn(&fake);
+        ck_assert(looks());
+    }
+    qwp_session_disconnect(session, 1 * S);
+    fake_turn(&fake);
+    if (_i == 1) {
+        fake_complete(&fake, QWP_REQUEST_RECV_NOW, -EAGAIN);
+    }
+    fake_take_all();
+    ck_assert(listens());
+    fake_complete(&fake, QWP_REQUEST_RECV, 0);
+    ck_assert_int_eq(told.downs, 1);
+}
+END_TEST
 
 START_TEST(liveness_stopped_for_a_minute_asks_first)
 {
@@ -189,6 +286,10 @@ int main(void)
     tcase_add_test(up, liveness_any_byte_is_a_sign_of_life);
     tcase_add_test(up, liveness_idle_hour_has_its_pings_and_no_more);
     tcase_add_test(up, liveness_idle_ping_without_an_answer_ends_it);
+    tcase_add_test(up, liveness_on_demand_takes_in_what_is_there);
+    tcase_add_test(up, liveness_on_demand_looks_for_the_answer_to_a_ping);
+    tcase_add_test(up, liveness_on_demand_goes_on_with_more_than_a_buffer);
+    tcase_add_loop_test(up, liveness_on_demand_ends_with_the_connection, 0, 2);
     tcase_add_loop_test(up, liveness_stopped_for_a_minute_asks_first, 0, 4);
     tcase_add_test(up, liveness_stopped_then_silent_is_ended);
     tcase_add_loop_test(up, liveness_bytes_that_lie_unread_count, 0, 2);

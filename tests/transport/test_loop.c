@@ -102,6 +102,36 @@ START_TEST(loop_timer_moved_fires_once_at_the_new_time)
 }
 END_TEST
 
+START_TEST(loop_receive_now_never_waits)
+{
+    struct qwp_loop *loop = open_loop(false);
+    struct seen seen = {0};
+    struct qwp_op op = {.fn = note, .owner = &seen};
+    int pair[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    char buffer[16];
+    qwp_loop_recv_now(loop, &op, pair[0], buffer, sizeof buffer);
+    ck_assert(qwp_loop_run(loop, QWP_NEVER_NS));
+    ck_assert_int_eq(seen.calls, 1);
+    ck_assert_int_eq(seen.outcome, -EAGAIN);
+
+    ck_assert_int_eq(write(pair[1], "abc", 3), 3);
+    qwp_loop_recv_now(loop, &op, pair[0], buffer, sizeof buffer);
+    ck_assert(qwp_loop_run(loop, QWP_NEVER_NS));
+    ck_assert_int_eq(seen.calls, 2);
+    ck_assert_int_eq(seen.outcome, 3);
+    ck_assert_int_eq(memcmp(buffer, "abc", 3), 0);
+
+    close(pair[1]);
+    qwp_loop_recv_now(loop, &op, pair[0], buffer, sizeof buffer);
+    ck_assert(qwp_loop_run(loop, QWP_NEVER_NS));
+    ck_assert_int_eq(seen.calls, 3);
+    ck_assert_int_eq(seen.outcome, 0);
+    qwp_loop_close(loop);
+    close(pair[0]);
+}
+END_TEST
+
 START_TEST(loop_run_until_a_deadline_returns_again)
 {
     struct qwp_loop *loop = open_loop(false);
@@ -606,6 +636,7 @@ int main(void)
     tcase_set_timeout(tc, 2 * DEADLINE_S);
     tcase_add_test(tc, loop_timer_fires_not_before_its_time);
     tcase_add_test(tc, loop_timer_moved_fires_once_at_the_new_time);
+    tcase_add_test(tc, loop_receive_now_never_waits);
     tcase_add_test(tc, loop_run_until_a_deadline_returns_again);
     tcase_add_loop_test(tc, loop_cancel_completes_each_kind_once, 0, 2);
     tcase_add_test(tc, loop_cancelled_before_submission_still_completes);
