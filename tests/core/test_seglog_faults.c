@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "core/qwp_bytes.h"
 #include "core/qwp_clock.h"
 #include "core/wire/qwp_wire.h"
+#include "tests/core/fault_fixture.h"
 #include "tests/core/store_fixture.h"
 
 static char dir[256];
@@ -34,163 +34,6 @@ static void teardown(void)
     store_dir_remove(dir);
 }
 
-/* --- the table --- */
-
-static struct {
-    unsigned long calls;     /* so far */
-    unsigned long fail_from; /* the first that fails, counted from 1; 0: none */
-    unsigned long fail_count;
-    int error;        /* SHORT: a short transfer instead */
-    int64_t clock_ns; /* moves on with each look */
-} fault;
-
-enum { SHORT = -1 };
-
-static bool fails(void)
-{
-    fault.calls++;
-    if (fault.fail_from == 0 || fault.calls < fault.fail_from ||
-        fault.calls >= fault.fail_from + fault.fail_count || fault.error == SHORT) {
-        return false;
-    }
-    errno = fault.error;
-    return true;
-}
-
-/* The kernel never interrupts these. */
-static bool fails_whole(void)
-{
-    const int before = errno;
-    if (fails() && fault.error != EINTR) {
-        return true;
-    }
-    errno = before;
-    return false;
-}
-
-static bool is_short(void)
-{
-    return fault.error == SHORT && fault.fail_from != 0 && fault.calls >= fault.fail_from &&
-           fault.calls < fault.fail_from + fault.fail_count;
-}
-
-static int f_openat(int dir_fd, const char *path, int flags, mode_t mode)
-{
-    return fails() ? -1 : openat(dir_fd, path, flags, mode);
-}
-
-static ssize_t f_pread(int fd, void *at, size_t len, off_t off)
-{
-    return fails() ? -1 : pread(fd, at, is_short() && len > 1 ? len / 2 : len, off);
-}
-
-static ssize_t f_pwrite(int fd, const void *at, size_t len, off_t off)
-{
-    return fails() ? -1 : pwrite(fd, at, is_short() && len > 1 ? len / 2 : len, off);
-}
-
-static int f_fstat(int fd, struct stat *st)
-{
-    return fails_whole() ? -1 : fstat(fd, st);
-}
-
-static int f_ftruncate(int fd, off_t len)
-{
-    return fails_whole() ? -1 : ftruncate(fd, len);
-}
-
-static int f_fallocate(int fd, off_t off, off_t len)
-{
-    return fails() ? -1 : qwp_sys_real.fallocate(fd, off, len);
-}
-
-static int f_fsync(int fd)
-{
-    return fails() ? -1 : fsync(fd);
-}
-
-static int f_fdatasync(int fd)
-{
-    return fails() ? -1 : fdatasync(fd);
-}
-
-static int f_flock(int fd, int operation)
-{
-    return fails() ? -1 : flock(fd, operation);
-}
-
-static void *f_mmap(void *at, size_t len, int prot, int flags, int fd, off_t off)
-{
-    return fails_whole() ? MAP_FAILED : mmap(at, len, prot, flags, fd, off);
-}
-
-static int f_madvise(void *at, size_t len, int advice)
-{
-    return fails_whole() ? -1 : madvise(at, len, advice);
-}
-
-static int f_mkdirat(int dir_fd, const char *path, mode_t mode)
-{
-    return fails_whole() ? -1 : mkdirat(dir_fd, path, mode);
-}
-
-static int f_unlinkat(int dir_fd, const char *path, int flags)
-{
-    return fails_whole() ? -1 : unlinkat(dir_fd, path, flags);
-}
-
-static int f_renameat(int from_fd, const char *from, int to_fd, const char *to)
-{
-    return fails_whole() ? -1 : renameat(from_fd, from, to_fd, to);
-}
-
-static DIR *f_fdopendir(int fd)
-{
-    return fails_whole() ? NULL : fdopendir(fd);
-}
-
-static struct dirent *f_readdir(DIR *list)
-{
-    return fails_whole() ? NULL : readdir(list);
-}
-
-static int64_t f_monotonic_ns(void)
-{
-    fault.clock_ns += 10 * QWP_NS_PER_MS;
-    return fault.clock_ns;
-}
-
-static const struct qwp_sys faulty = {
-    .openat = f_openat,
-    .close = close,
-    .pread = f_pread,
-    .pwrite = f_pwrite,
-    .fstat = f_fstat,
-    .ftruncate = f_ftruncate,
-    .fallocate = f_fallocate,
-    .fsync = f_fsync,
-    .fdatasync = f_fdatasync,
-    .flock = f_flock,
-    .mmap = f_mmap,
-    .munmap = munmap,
-    .madvise = f_madvise,
-    .mkdirat = f_mkdirat,
-    .unlinkat = f_unlinkat,
-    .renameat = f_renameat,
-    .fdopendir = f_fdopendir,
-    .readdir = f_readdir,
-    .closedir = closedir,
-    .monotonic_ns = f_monotonic_ns,
-};
-
-static void fault_set(unsigned long from, unsigned long count, int error)
-{
-    fault.calls = 0;
-    fault.fail_from = from;
-    fault.fail_count = count;
-    fault.error = error;
-}
-
 /* --- the work --- */
 
 enum { ROUNDS = 14, FRAMES = ROUNDS + 1, PATIENCE = 400 };
@@ -201,7 +44,7 @@ static struct qwp_seglog_options options_make(bool periodic)
     options.total_bytes_max = 5 * 64 * 1024;
     options.durability = periodic ? QWP_DURABILITY_PERIODIC : QWP_DURABILITY_MEMORY;
     options.sync_interval_ns = QWP_NS_PER_MS;
-    options.sys = &faulty;
+    options.sys = &fault_sys;
     return options;
 }
 
@@ -210,7 +53,7 @@ static void keep(struct qwp_seglog *log, int steps)
     bool more;
     int64_t next_ns;
     while (steps-- > 0) {
-        qwp_seglog_maintain(log, f_monotonic_ns(), &more, &next_ns);
+        qwp_seglog_maintain(log, fault_clock_ns(), &more, &next_ns);
     }
 }
 
@@ -300,7 +143,7 @@ static unsigned long life(bool periodic, unsigned long from, unsigned long count
     return calls;
 }
 
-static const int errors[] = {EIO, ENOSPC, EINTR, SHORT};
+static const int errors[] = {EIO, ENOSPC, EINTR, FAULT_SHORT};
 
 START_TEST(faults_of_each_call_while_working)
 {
@@ -312,7 +155,7 @@ START_TEST(faults_of_each_call_while_working)
         life(periodic, k, 1, error);
     }
     printf("%lu calls, each failed once with %s\n", calls,
-           error == SHORT ? "a short transfer" : strerror(error));
+           error == FAULT_SHORT ? "a short transfer" : strerror(error));
 }
 END_TEST
 
@@ -370,7 +213,7 @@ START_TEST(faults_of_each_call_while_opening)
         }
         if (result != QWP_OK) {
             ck_assert_msg(err.text[0] != '\0', "call %lu: no text", k);
-            ck_assert_msg(error != EINTR && error != SHORT, "call %lu: %s", k, err.text);
+            ck_assert_msg(error != EINTR && error != FAULT_SHORT, "call %lu: %s", k, err.text);
             refused++;
         } else {
             qwp_seglog_close(log);
