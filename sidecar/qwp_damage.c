@@ -1,6 +1,9 @@
 #include "sidecar/qwp_damage.h"
 
+#include <inttypes.h>
+
 #include "core/qwp_log.h"
+#include "core/store/qwp_store_layout.h"
 
 void qwp_damage_log_recovered(const char *store, const struct qwp_seglog_recovery *recovered)
 {
@@ -8,6 +11,11 @@ void qwp_damage_log_recovered(const char *store, const struct qwp_seglog_recover
         qwp_log(QWP_LOG_ERROR, "store was damaged; what could not be used is kept",
                 "store=\"%s\" damage=\"%s\" files_set_aside=%u slot_set_aside=\"%s\"", store,
                 recovered->damage, recovered->files_set_aside, recovered->slot_set_aside);
+    }
+    if (recovered->lacks_symbols) {
+        qwp_log(QWP_LOG_WARN, "store lacks symbols; its frames bring them",
+                "store=\"%s\" file=" QWP_DICT_FILE_NAME " symbols=%u frames_waiting=%" PRIu64,
+                store, recovered->symbols, recovered->frames_waiting);
     }
 }
 

@@ -57,6 +57,7 @@ enum qwp_result qwp_drainer_open(struct qwp_drainer *drainer, const char *slot_d
         .payload_crc = true,
         .symbols_max = QWP_DICT_SYMBOLS_MAX,
         .symbol_bytes_max = UINT64_C(256) * 1024 * 1024,
+        .may_lack_symbols = true,
         .in_place = true,
     };
     enum qwp_result result = qwp_seglog_open(&drainer->log, &opening, err);

@@ -22,6 +22,10 @@
  * meet, the newest is left at open and a fresh one begins behind all; qwp_generations_acked() then
  * stays below every number of a slot that is not drained.
  *
+ * Where the newest one has lost its dictionary and has so much waiting that finding the symbols in
+ * its frames would keep a start waiting (recovery.lacks_symbols), open begins another behind it at
+ * once, and the reader goes through the old one first as through any other.
+ *
  * Cursors stay right across a switch. A note is for a slot and an FSN; it counts if that slot holds
  * that frame. The last frame of the old slot is published and the heads of its rings are moved
  * before the writer moves on, so a crash between two slots finds every ring where its head or its

@@ -150,6 +150,21 @@ void qwp_generations_remove_behind(struct qwp_generations *g, struct qwp_generat
 
 /* ---- opening ---- */
 
+static enum qwp_result slot_open(struct qwp_generations *g, struct qwp_generation *generation,
+                                 bool may_lack_symbols, struct qwp_error *err)
+{
+    char dir[PATH_BYTES];
+    char shown[PATH_BYTES];
+    snprintf(dir, sizeof dir, "%s/%s", g->parent, generation->name);
+    snprintf(shown, sizeof shown, "%s/%s", g->shown, generation->name);
+    struct qwp_seglog_options options = g->log_options;
+    options.dir = dir;
+    options.name = shown;
+    options.budget = &g->budget;
+    options.may_lack_symbols = may_lack_symbols;
+    return qwp_seglog_open(&generation->log, &options, err);
+}
+
 static enum qwp_result generation_open(struct qwp_generations *g, uint32_t number,
                                        struct qwp_generation **out, struct qwp_error *err)
 {
@@ -164,15 +179,7 @@ static enum qwp_result generation_open(struct qwp_generations *g, uint32_t numbe
     } else {
         snprintf(generation->name, sizeof generation->name, "%.200s.g%u", g->first_name, number);
     }
-    char dir[PATH_BYTES];
-    char shown[PATH_BYTES];
-    snprintf(dir, sizeof dir, "%s/%s", g->parent, generation->name);
-    snprintf(shown, sizeof shown, "%s/%s", g->shown, generation->name);
-    struct qwp_seglog_options options = g->log_options;
-    options.dir = dir;
-    options.name = shown;
-    options.budget = &g->budget;
-    const enum qwp_result result = qwp_seglog_open(&generation->log, &options, err);
+    const enum qwp_result result = slot_open(g, generation, true, err);
     if (result != QWP_OK) {
         free(generation);
         return result;
@@ -262,9 +269,43 @@ enum qwp_result qwp_generations_spare_make(struct qwp_generations *g, struct qwp
     return QWP_OK;
 }
 
+static enum qwp_result fresh_append(struct qwp_generations *g, struct qwp_error *err)
+{
+    struct qwp_generation *fresh;
+    const enum qwp_result result = qwp_generations_spare_make(g, &fresh, err);
+    if (result == QWP_OK) {
+        qwp_generations_append(g, fresh);
+    }
+    return result;
+}
+
+static bool lacks_symbols(const struct qwp_generation *generation)
+{
+    return qwp_seglog_recovered(generation->log)->lacks_symbols;
+}
+
+/* One that lacks symbols takes no frames, so another is begun, past the budget if need be: nothing
+ * could be stored before all that waits has been read. That is what happens where none can be made
+ * (a full disk), since sending frees space. */
+static enum qwp_result newest_whole(struct qwp_generations *g, struct qwp_error *err)
+{
+    struct qwp_generation *newest = g->newest;
+    if (!lacks_symbols(newest) ||
+        (g->count < QWP_GENERATIONS_MAX && fresh_append(g, err) == QWP_OK)) {
+        return QWP_OK;
+    }
+    qwp_seglog_close(newest->log);
+    newest->log = NULL;
+    return slot_open(g, newest, false, err);
+}
+
 /* The newest one takes the frames to come. Its numbers must be behind all others. */
 static enum qwp_result newest_ready(struct qwp_generations *g, struct qwp_error *err)
 {
+    const enum qwp_result whole = newest_whole(g, err);
+    if (whole != QWP_OK) {
+        return whole;
+    }
     uint64_t end = 0;
     for (struct qwp_generation *one = g->home; one != g->newest; one = qwp_generation_next(one)) {
         const uint64_t its = qwp_seglog_published_count(one->log);
@@ -275,12 +316,10 @@ static enum qwp_result newest_ready(struct qwp_generations *g, struct qwp_error 
     }
     if (!qwp_seglog_is_pristine(g->newest->log)) {
         const uint64_t its = qwp_seglog_published_count(g->newest->log);
-        struct qwp_generation *fresh;
-        const enum qwp_result result = qwp_generations_spare_make(g, &fresh, err);
+        const enum qwp_result result = fresh_append(g, err);
         if (result != QWP_OK) {
             return result;
         }
-        qwp_generations_append(g, fresh);
         end = its > end ? its : end;
     }
     qwp_seglog_begin_at(g->newest->log, end);

@@ -209,7 +209,7 @@ static inline unsigned char *frame_at(const struct qwp_segment *segment)
 enum qwp_result qwp_seglog_reserve(struct qwp_seglog *log, size_t bytes, size_t bytes_max,
                                    unsigned char **at, size_t *room, struct qwp_error *err)
 {
-    QWP_ASSERT(log->w.room == 0);
+    QWP_ASSERT(log->w.room == 0 && !log->recovery.lacks_symbols);
     if (bytes == 0 || bytes > bytes_max || bytes > QWP_FRAME_BYTES_MAX) {
         return qwp_fail(err, bytes > QWP_FRAME_BYTES_MAX ? QWP_LIMIT : QWP_INVALID, 0,
                         "a frame of %zu bytes (at most %zu) cannot be stored", bytes, bytes_max);

@@ -66,8 +66,9 @@ struct qwp_seglog_options {
     bool payload_crc;     /* false only where the files never outlive the host (tmpfs) */
     uint32_t symbols_max; /* dictionary bounds */
     uint64_t symbol_bytes_max;
-    bool in_place; /* a slot whose frames cannot be replayed is refused (QWP_CORRUPT, and
-                      the reason in `.failed`) instead of moved away: for drainers */
+    bool may_lack_symbols; /* open need not find all of them: see recovery.lacks_symbols */
+    bool in_place;         /* a slot whose frames cannot be replayed is refused (QWP_CORRUPT, and
+                              the reason in `.failed`) instead of moved away: for drainers */
     const struct qwp_sys *sys;      /* kept; NULL: the real one */
     const struct qwp_slow *slow;    /* kept; NULL: slow operations run at once, in small steps */
     const struct qwp_slow *reading; /* kept; NULL: that one too. For frames that are checked ahead
@@ -117,10 +118,15 @@ struct qwp_seglog_recovery {
     bool unreplayable;       /* inner use: why open() did that */
     uint32_t symbols;        /* recovered */
     uint32_t symbols_healed; /* of these, brought by frames because the file lacked them */
+    /* With options.may_lack_symbols: the file lacks so many that finding them takes long. The check
+     * of frames does it, so the reader gets none without its symbols; but no frame can be appended
+     * any more, ids being unknown. */
+    bool lacks_symbols;
 };
 const struct qwp_seglog_recovery *qwp_seglog_recovered(const struct qwp_seglog *log);
 
-/* The slot's dictionary, recovered. Intern into it as writer; persist with the next frame. */
+/* The slot's dictionary, recovered. Intern into it as writer; persist with the next frame. While it
+ * lacks symbols there is no writer: it grows by those that frames bring. */
 struct qwp_dict *qwp_seglog_dict(struct qwp_seglog *log);
 
 /* Writer. Room for one frame payload of at least `bytes` (contiguous, mapped, writable):
@@ -219,7 +225,7 @@ bool qwp_seglog_take_damage(struct qwp_seglog *log, struct qwp_seglog_damage *da
 void qwp_seglog_retire(struct qwp_seglog *log);
 /* Keeper and reader, with the writer gone, and quiet. Frees the dictionary's memory,
  * qwp_seglog_dict() is NULL then; and reads it again from its file, which has all that the frames
- * need. QWP_IO, QWP_NOMEM. */
+ * need, or will be given. QWP_IO, QWP_NOMEM. */
 void qwp_seglog_dict_release(struct qwp_seglog *log);
 QWP_MUST_USE enum qwp_result qwp_seglog_dict_load(struct qwp_seglog *log, struct qwp_error *err);
 /* Keeper. Nothing is under way in options.slow and options.reading. */

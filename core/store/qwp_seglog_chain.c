@@ -13,6 +13,9 @@
 
 #include "core/store/qwp_seglog_recover.h"
 
+/* So far back missing symbols are looked for, if not all need be found. */
+enum { BACK_SEGMENTS_MAX = 8, BACK_BYTES_MAX = 64 * 1024 * 1024 };
+
 /* No log gets there; a higher base is that of a segment that is not in use. */
 #define FSN_MAX (UINT64_C(1) << 62)
 
@@ -338,8 +341,46 @@ static enum qwp_result counts_presume(struct qwp_recovery *r, struct qwp_error *
     return QWP_OK;
 }
 
+/* Symbols that are known before those of the first segment that waits and is not read. */
+static uint64_t symbols_known(const struct qwp_recovery *r)
+{
+    uint64_t known = qwp_dict_count(r->log->dict);
+    for (size_t i = 0; i < r->chain_count; i++) {
+        const struct qwp_found *found = &r->found[r->chain[i]];
+        if (found->scan.unchecked && qwp_found_end(found) > r->acked) {
+            break;
+        }
+        if (found->has_delta && found->delta_first <= known && found->delta_end > known) {
+            known = found->delta_end;
+        }
+    }
+    return known;
+}
+
+/* The one that holds the first frame that waits. Where that needs symbols that the dictionary has
+ * not, those before it too: they are acknowledged, but may have brought them. */
+static enum qwp_result first_check(struct qwp_recovery *r, bool *read, struct qwp_error *err)
+{
+    size_t i = 0;
+    while (i < r->chain_count && qwp_found_end(&r->found[r->chain[i]]) <= r->acked) {
+        i++;
+    }
+    enum qwp_result result = QWP_OK;
+    for (bool lacks = i < r->chain_count; lacks && result == QWP_OK;) {
+        struct qwp_found *found = &r->found[r->chain[i]];
+        if (found->scan.unchecked) {
+            *read = true;
+            result = qwp_recovery_check(r, found, err);
+        }
+        lacks = i-- > 0 && found->has_delta && found->delta_first > qwp_dict_count(r->log->dict);
+    }
+    return result;
+}
+
 /* What the frames at the end of the chain have told so far. */
 struct tail {
+    size_t segments;
+    uint64_t bytes;
     bool has_frames; /* the witness of the last one */
     bool ends_group;
     bool knows_symbols; /* how many are in use is known */
@@ -350,6 +391,8 @@ struct tail {
 static void tail_take(struct tail *tail, const struct qwp_recovery *r,
                       const struct qwp_found *found)
 {
+    tail->segments++;
+    tail->bytes += found->scan.bytes;
     tail->has_frames |= found->scan.frame_count > 0;
     tail->ends_group |= found->ends_group || found->scan.base < r->acked;
     if (found->has_delta) {
@@ -363,14 +406,15 @@ static void tail_take(struct tail *tail, const struct qwp_recovery *r,
 }
 
 static bool tail_is_enough(const struct tail *tail, const struct qwp_recovery *r,
-                           const struct qwp_found *next)
+                           const struct qwp_found *next, uint64_t known)
 {
-    const uint32_t in_file = qwp_dict_count(r->log->dict);
     if (tail->has_frames && qwp_found_end(next) <= r->acked) {
         return true; /* nobody asks more of what is acknowledged */
     }
     return tail->has_frames && tail->ends_group && tail->knows_symbols &&
-           (tail->symbols <= in_file || tail->first_symbol <= in_file);
+           (tail->symbols <= known || tail->first_symbol <= known ||
+            (r->log->may_lack_symbols &&
+             (tail->segments >= BACK_SEGMENTS_MAX || tail->bytes >= BACK_BYTES_MAX)));
 }
 
 /* Reads up to *budget unchecked segments at the end of the chain, from the back. */
@@ -378,10 +422,11 @@ static enum qwp_result tail_check(struct qwp_recovery *r, size_t budget, bool *r
                                   struct qwp_error *err)
 {
     struct tail tail = {0};
+    const uint64_t known = symbols_known(r);
     enum qwp_result result = QWP_OK;
     for (size_t i = r->chain_count; i-- > 0 && result == QWP_OK;) {
         struct qwp_found *found = &r->found[r->chain[i]];
-        if (i + 1 < r->chain_count && tail_is_enough(&tail, r, found)) {
+        if (i + 1 < r->chain_count && tail_is_enough(&tail, r, found, known)) {
             break;
         }
         if (found->scan.unchecked && budget-- == 0) {
@@ -394,19 +439,6 @@ static enum qwp_result tail_check(struct qwp_recovery *r, size_t budget, bool *r
         tail_take(&tail, r, found);
     }
     return result;
-}
-
-/* The one that holds the first frame that waits. */
-static enum qwp_result first_check(struct qwp_recovery *r, bool *read, struct qwp_error *err)
-{
-    for (size_t i = 0; i < r->chain_count; i++) {
-        struct qwp_found *found = &r->found[r->chain[i]];
-        if (found->scan.base <= r->acked && r->acked < qwp_found_end(found)) {
-            *read |= found->scan.unchecked;
-            return found->scan.unchecked ? qwp_recovery_check(r, found, err) : QWP_OK;
-        }
-    }
-    return QWP_OK;
 }
 
 enum qwp_result qwp_recovery_chain(struct qwp_recovery *r, struct qwp_error *err)

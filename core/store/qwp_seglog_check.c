@@ -9,6 +9,9 @@
  * as acknowledged. Until then the files stay as they are, so that a start in between finds the
  * damage again (and what was appended before it then lies behind the damage, too).
  *
+ * Where the dictionary lacks symbols, all frames from there to the last one are checked, and those
+ * that they bring are added; see qwp_seglog_symbols.c.
+ *
  * With plain reads, as at open, so that an unreadable sector is an error and not a signal; on the
  * helper's thread, which also has the pages in memory before they are sent. Many segments in a
  * step: on a busy machine each has to wait for a CPU, twice. */
@@ -32,8 +35,9 @@ enum {
 
 static void segment_begin(struct qwp_seglog_check *check, struct qwp_segment *segment)
 {
+    const struct qwp_segment *next = qwp_seglog_next_of(segment);
     check->segment = segment;
-    check->end_fsn = qwp_seglog_next_of(segment)->base;
+    check->end_fsn = next != NULL ? next->base : check->old_fsn;
     check->scan = (struct qwp_scan){
         .bytes = segment->bytes,
         .base = segment->base,
@@ -58,6 +62,9 @@ void qwp_seglog_check_begin(struct qwp_seglog *log, struct qwp_segment *last)
         segment_begin(check, segment);
         log->checked_count = check->whole_fsn = log->r.read_fsn = segment->base;
     }
+    if (log->recovery.lacks_symbols) {
+        check->unsaved = check->needed = segment;
+    }
 }
 
 /* ---- the operation, which may be on another thread ---- */
@@ -71,8 +78,13 @@ static enum qwp_result frame_judge(void *owner, uint64_t fsn, const unsigned cha
         check->flaw = "is in two segments";
         return QWP_CORRUPT;
     }
+    uint32_t healed = 0;
     bool gap;
-    const enum qwp_result result = qwp_stored_delta_follow(log->dict, payload, len, NULL, &gap);
+    const enum qwp_result result = qwp_stored_delta_follow(
+        log->dict, payload, len, log->recovery.lacks_symbols ? &healed : NULL, &gap);
+    if (result == QWP_NOMEM) {
+        return result; /* tried again */
+    }
     if (result != QWP_OK || gap) {
         check->flaw = gap ? "needs symbols that " QWP_DICT_FILE_NAME " has not"
                           : "and " QWP_DICT_FILE_NAME " contradict each other";
@@ -90,8 +102,10 @@ static void segment_end(struct qwp_seglog *log)
     struct qwp_seglog_check *check = &log->k.check;
     struct qwp_segment *segment = check->segment;
     struct qwp_segment *next = qwp_seglog_next_of(segment);
-    const uint64_t excess = qwp_seglog_presumed_bytes(segment) - check->scan.payload_bytes;
-    atomic_fetch_add_explicit(&log->presumed_excess, excess, memory_order_relaxed);
+    if (segment->unchecked) {
+        const uint64_t excess = qwp_seglog_presumed_bytes(segment) - check->scan.payload_bytes;
+        atomic_fetch_add_explicit(&log->presumed_excess, excess, memory_order_relaxed);
+    }
     check->bytes += check->scan.payload_bytes;
     segment->unchecked = false;
     segment->end_off = check->scan.end_off;
@@ -99,7 +113,7 @@ static void segment_end(struct qwp_seglog *log)
         (void)qwp_segment_tail_zero(segment, segment->end_off);
     }
     check->ended = false;
-    if (next->unchecked) {
+    if (next != NULL && (next->unchecked || log->recovery.lacks_symbols)) {
         segment_begin(check, next);
     } else {
         check->segment = NULL;
@@ -153,9 +167,8 @@ static void checked_publish(struct qwp_seglog *log)
     }
 }
 
-static int check_run(const struct qwp_sys *sys, void *owner)
+static int frames_check(struct qwp_seglog *log, const struct qwp_sys *sys)
 {
-    struct qwp_seglog *log = owner;
     struct qwp_seglog_check *check = &log->k.check;
     const uint64_t step = log->reading.step_bytes;
     const bool alone = step == 0 || step >= PIECE_BYTES; /* else nobody waits while we are at it */
@@ -172,6 +185,17 @@ static int check_run(const struct qwp_sys *sys, void *owner)
         }
     }
     return 0;
+}
+
+static int check_run(const struct qwp_sys *sys, void *owner)
+{
+    struct qwp_seglog *log = owner;
+    struct qwp_seglog_check *check = &log->k.check;
+    const int rc = check->segment != NULL ? frames_check(log, sys) : 0;
+    const int error = errno;
+    qwp_seglog_symbols_save(log, sys);
+    errno = error;
+    return rc;
 }
 
 /* ---- the keeper's part ---- */
@@ -203,6 +227,7 @@ static void damage_note(struct qwp_seglog *log, int error)
              " cannot be delivered",
              check->segment->name, fsn, scan->end_off, flaw, from, check->old_fsn - 1);
     check->is_damaged = check->has_news = true;
+    check->save_error = 0; /* nobody will need them */
     all_well(log);
     /* One that holds more than it should ends where its successor begins. */
     struct qwp_segment *holder = qwp_seglog_find(log->k.oldest, from);
@@ -248,8 +273,11 @@ static bool check_judge(struct qwp_seglog *log, int64_t now_ns)
 static bool check_due(const struct qwp_seglog *log, int64_t now_ns)
 {
     const struct qwp_seglog_check *check = &log->k.check;
-    if (check->segment == NULL || check->is_damaged || now_ns < check->retry_ns) {
+    if (check->is_damaged || now_ns < check->retry_ns) {
         return false;
+    }
+    if (check->segment == NULL || check->save_error != 0) {
+        return check->save_error != 0;
     }
     return atomic_load_explicit(&log->starved, memory_order_relaxed) ||
            (check->is_begun && bytes_ahead(log) < AHEAD_BYTES);
@@ -262,13 +290,19 @@ static bool collect(struct qwp_seglog *log, int64_t now_ns)
         return false;
     }
     check->is_out = false;
-    return check_judge(log, now_ns);
+    const bool came_on = check_judge(log, now_ns);
+    qwp_seglog_symbols_judge(log, now_ns);
+    return came_on;
 }
 
 bool qwp_seglog_check_step(struct qwp_seglog *log, int64_t now_ns, int64_t *next_ns)
 {
     struct qwp_seglog_check *check = &log->k.check;
     bool came_on = collect(log, now_ns);
+    if (!check->is_out && check->save_error != 0 && !qwp_seglog_waits(log)) {
+        check->save_error = 0;
+        all_well(log);
+    }
     if (!check->is_out && check_due(log, now_ns)) {
         atomic_store_explicit(&log->starved, false, memory_order_relaxed);
         check->is_begun = check->is_out = true;
@@ -277,7 +311,8 @@ bool qwp_seglog_check_step(struct qwp_seglog *log, int64_t now_ns, int64_t *next
         log->reading.submit(log->reading.owner, &check->op);
         came_on |= collect(log, now_ns); /* where it is run at once */
     }
-    if (check->tries > 0 && !check->is_out && check->retry_ns < *next_ns) {
+    if (!check->is_out && (check->tries > 0 || check->save_error != 0) &&
+        check->retry_ns < *next_ns) {
         *next_ns = check->retry_ns;
     }
     return came_on;
@@ -287,7 +322,7 @@ bool qwp_seglog_wants_check(const struct qwp_seglog *log)
 {
     const struct qwp_seglog_check *check = &log->k.check;
     return !check->is_out && check->segment != NULL && !check->is_damaged && check->tries == 0 &&
-           atomic_load_explicit(&log->starved, memory_order_relaxed);
+           check->save_error == 0 && atomic_load_explicit(&log->starved, memory_order_relaxed);
 }
 
 bool qwp_seglog_take_damage(struct qwp_seglog *log, struct qwp_seglog_damage *damage)

@@ -37,7 +37,7 @@ struct qwp_seglog_writer {
     int64_t retry_ns; /* no segment is made in place before that: the last try failed */
     struct qwp_error retry_error;
     struct qwp_leftover leftover;
-    struct qwp_dict_file dict_file;
+    struct qwp_dict_file dict_file; /* of the check's operation in a log that lacks symbols */
 };
 
 struct qwp_seglog_reader {
@@ -55,6 +55,9 @@ struct qwp_seglog_check {
     uint64_t old_off, old_fsn;
     uint64_t old_bytes; /* published by then */
     /* keeper's; the operation's while it is out */
+    struct qwp_segment *unsaved; /* the first one with symbols that the dictionary's file may lack;
+                                    NULL: there is none */
+    int save_error;              /* errno of the last try to give them to it; 0: it worked */
     struct qwp_segment *segment; /* being checked; NULL: all are */
     uint64_t end_fsn;            /* of it, as its successor says */
     struct qwp_scan scan;        /* of it, so far */
@@ -62,6 +65,7 @@ struct qwp_seglog_check {
     const char *flaw;            /* of the frame that ended the scan; NULL: CRC or length */
     bool ended;
     /* keeper's */
+    struct qwp_segment *needed; /* `unsaved`, as of when an operation was collected last */
     bool is_begun, is_out;
     struct qwp_slow_op op;
     uint64_t bytes; /* payload of segments that have been checked */
@@ -133,6 +137,7 @@ struct qwp_seglog {
     uint64_t segment_bytes;
     uint32_t symbols_max; /* of the dictionary */
     uint64_t symbol_bytes_max;
+    bool may_lack_symbols;
     struct qwp_store_budget own_budget;
     struct qwp_store_budget *budget; /* that one, or one that is shared */
     bool periodic;
@@ -240,6 +245,14 @@ static inline struct qwp_segment *qwp_seglog_find(struct qwp_segment *segment, u
     }
 }
 
+/* Any thread. Not all frames are acknowledged. In this order: what was acknowledged was published.
+ */
+static inline bool qwp_seglog_waits(const struct qwp_seglog *log)
+{
+    const uint64_t acked = qwp_seglog_acked_count(log);
+    return acked != qwp_seglog_published_count(log);
+}
+
 /* Of a segment that is not read yet: what it holds if it is full up to its last byte. */
 static inline uint64_t qwp_seglog_presumed_bytes(const struct qwp_segment *segment)
 {
@@ -255,6 +268,12 @@ void qwp_seglog_acked_show(struct qwp_seglog *log);
 void qwp_seglog_check_begin(struct qwp_seglog *log, struct qwp_segment *last);
 /* Keeper. Looks after the check; true: it has come on. */
 bool qwp_seglog_check_step(struct qwp_seglog *log, int64_t now_ns, int64_t *next_ns);
+/* Keeper. Segments before it may go; NULL: half opened. */
+struct qwp_segment *qwp_seglog_trim_target(const struct qwp_seglog *log);
+/* The check's operation, at its end, in a log that lacks symbols: the dictionary's file gets those
+ * that frames have brought; and keeper, afterwards: what came of it. */
+void qwp_seglog_symbols_save(struct qwp_seglog *log, const struct qwp_sys *sys);
+void qwp_seglog_symbols_judge(struct qwp_seglog *log, int64_t now_ns);
 /* Keeper. Everything before the damage is acknowledged, and what follows has not been set aside. */
 bool qwp_seglog_aside_due(const struct qwp_seglog *log);
 /* Keeper. The job's next step. QWP_AGAIN: one more follows, with *is_out after *op. QWP_IO: it did

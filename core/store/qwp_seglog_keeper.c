@@ -173,8 +173,7 @@ static void trim_step(struct qwp_seglog *log, int64_t now_ns)
 {
     struct qwp_seglog_keeper *k = &log->k;
     if (k->job_step == 0) {
-        /* sync[seglog.head] acquire: pairs with the release in qwp_seglog_ack(). */
-        k->job_segment = atomic_load_explicit(&log->head, memory_order_acquire);
+        k->job_segment = qwp_seglog_trim_target(log);
         k->job_step = qwp_manifest_set_head(&log->manifest, k->job_segment->base) ? 2 : 1;
         QWP_CRASH_POINT("trim.manifest");
         return;
@@ -253,7 +252,7 @@ static void aside_step(struct qwp_seglog *log, int64_t now_ns)
 
 static bool trim_due(const struct qwp_seglog *log)
 {
-    return atomic_load_explicit(&log->head, memory_order_relaxed) != log->k.trimmed_to;
+    return qwp_seglog_trim_target(log) != log->k.trimmed_to;
 }
 
 static bool sync_due(const struct qwp_seglog *log, uint64_t published)

@@ -130,6 +130,7 @@ static void options_take(struct qwp_seglog *log, const struct qwp_seglog_options
         QWP_SEGMENT_MANIFESTED | (options->payload_crc ? 0 : (uint8_t)QWP_SEGMENT_LIGHT);
     log->segment_bytes = qwp_round_up(options->segment_bytes, PAGE_BYTES);
     log->symbols_max = options->symbols_max;
+    log->may_lack_symbols = options->may_lack_symbols;
     log->symbol_bytes_max = options->symbol_bytes_max;
     log->own_budget.bytes_max =
         qwp_store_budget_bytes(options->total_bytes_max, options->segment_bytes);
@@ -260,10 +261,10 @@ void qwp_seglog_spares_remove(struct qwp_seglog *log)
     }
 }
 
-/* Segments before the reader's, when the manifest can say so for certain. */
+/* Segments that are not needed, when the manifest can say so for certain. */
 static void acknowledged_remove(struct qwp_seglog *log)
 {
-    struct qwp_segment *head = log->head;
+    struct qwp_segment *head = qwp_seglog_trim_target(log);
     if (head == NULL || log->manifest.dual.map == NULL || log->k.oldest == head) {
         return;
     }

@@ -62,6 +62,24 @@ static enum qwp_result dict_refuse(struct qwp_recovery *r, uint64_t fsn, bool ga
                     r->log->dir, fsn, QWP_DICT_FILE_NAME);
 }
 
+/* Whether its symbols fit what is known; those that the dictionary lacks are added. */
+static enum qwp_result frame_follow(struct qwp_recovery *r, uint64_t fsn,
+                                    const unsigned char *payload, uint32_t len,
+                                    struct qwp_error *err)
+{
+    struct qwp_seglog *log = r->log;
+    bool gap;
+    const enum qwp_result result =
+        qwp_stored_delta_follow(log->dict, payload, len, &log->recovery.symbols_healed, &gap);
+    if (result == QWP_CORRUPT || (result == QWP_OK && gap && fsn >= r->acked)) {
+        return dict_refuse(r, fsn, gap, err);
+    }
+    return result == QWP_OK
+               ? QWP_OK
+               : qwp_fail(err, result, 0, "slot %s: no room for its symbols", log->dir);
+}
+
+/* Unless the log lacks symbols: then those of the end are among them. */
 static enum qwp_result segment_read(struct qwp_recovery *r, size_t chain_index,
                                     struct qwp_error *err)
 {
@@ -72,14 +90,11 @@ static enum qwp_result segment_read(struct qwp_recovery *r, size_t chain_index,
         const unsigned char *payload = frame + QWP_FRAME_HEADER_BYTES;
         const uint32_t len = qwp_load_u32(frame + QWP_FRAME_LENGTH_OFF);
         off += QWP_FRAME_HEADER_BYTES + (uint64_t)len;
-        bool gap;
-        const enum qwp_result result = qwp_stored_delta_follow(
-            r->log->dict, payload, len, &r->log->recovery.symbols_healed, &gap);
-        if (result == QWP_CORRUPT || (result == QWP_OK && gap && fsn >= r->acked)) {
-            return dict_refuse(r, fsn, gap, err);
-        }
-        if (result != QWP_OK) {
-            return qwp_fail(err, result, 0, "slot %s: no room for its symbols", r->log->dir);
+        if (!r->log->recovery.lacks_symbols) {
+            const enum qwp_result result = frame_follow(r, fsn, payload, len, err);
+            if (result != QWP_OK) {
+                return result;
+            }
         }
         if (fsn < r->acked || !qwp_stored_is_deferred(payload, len)) {
             r->cut_index = chain_index;
@@ -96,6 +111,7 @@ static enum qwp_result frames_read(struct qwp_recovery *r, struct qwp_error *err
 {
     r->cut_fsn = r->head;
     r->cut_off = QWP_SEGMENT_HEADER_BYTES;
+    bool behind_unread = false;
     for (size_t i = 0; i < r->chain_count; i++) {
         struct qwp_found *found = &r->found[r->chain[i]];
         enum qwp_result result = segment_map(r, found, i + 1 == r->chain_count, err);
@@ -108,7 +124,12 @@ static enum qwp_result frames_read(struct qwp_recovery *r, struct qwp_error *err
         }
         if (found->scan.unchecked) { /* the chain does not end before a later one that is not */
             r->cut_fsn = qwp_found_end(found);
+            behind_unread |= r->cut_fsn > r->acked;
             continue;
+        }
+        if (behind_unread && r->log->may_lack_symbols && found->has_delta &&
+            found->delta_first > qwp_dict_count(r->log->dict)) {
+            r->log->recovery.lacks_symbols = true;
         }
         result = segment_read(r, i, err);
         if (result != QWP_OK) {

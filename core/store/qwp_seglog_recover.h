@@ -11,10 +11,12 @@
  * are sent (qwp_seglog_check.c). Read in full are:
  *
  *   - the last segment of the chain, where a torn tail is normal and which is appended to;
- *   - the one with the first frame that waits, so that sending can begin;
+ *   - the one with the first frame that waits, so that sending can begin; and those before it that
+ *     are still there, as far as it needs symbols of theirs;
  *   - as many from the end backwards as it takes to find a frame that ends a group, and to see that
  *     the dictionary's file lacks none of the symbols in use. Ids only grow from frame to frame, so
- *     the last one tells; when some are missing, the frames that bring them are read too;
+ *     the last one tells. When some are missing, the frames that bring them are read too; with
+ *     options.may_lack_symbols only as many as take a moment, and then the check reads the rest;
  *   - two of the same base, of which only the frames can say which one counts.
  *
  * Nothing that holds frames which may not have been delivered is ever deleted: it is renamed or

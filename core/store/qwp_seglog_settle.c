@@ -217,6 +217,11 @@ static enum qwp_result dict_settle(struct qwp_recovery *r, struct qwp_error *err
     if (result == QWP_OK) {
         result = qwp_dict_file_append(&log->w.dict_file, log->sys, log->dict, err);
     }
+    /* Before a segment that brought some of them may go. */
+    if (result == QWP_OK && log->recovery.symbols_healed > 0 && log->place.durable &&
+        qwp_sys_sync(log->sys, log->w.dict_file.fd) != 0) {
+        result = qwp_fail(err, QWP_IO, errno, "cannot sync %s/%s", log->dir, QWP_DICT_FILE_NAME);
+    }
     return result;
 }
 
@@ -292,7 +297,8 @@ static void roles_begin(struct qwp_recovery *r, struct qwp_segment *first, struc
     k->noted_to = k->synced_to = last;
     k->unsynced = log->periodic && first != last ? first : NULL;
     k->rotations_seen = log->rotations;
-    k->spares_wanted = 1;
+    k->retired = log->recovery.lacks_symbols; /* no writer comes */
+    k->spares_wanted = k->retired ? 0 : 1;
     k->round_count = log->periodic ? r->next_fsn : 0;
     k->synced_count = k->unsynced != NULL ? first->base : k->round_count;
     log->synced_fsn_count = k->synced_count;
