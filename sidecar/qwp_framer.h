@@ -45,8 +45,8 @@ struct qwp_framer_fault {
  * of a table that is held (then source->held is set) or bring symbols for which it has to wait
  * (source->waits_symbols). QWP_LIMIT: it
  * does not fit any more, end the frame first (or, if the frame is empty, begin it with
- * fault->bytes_needed). QWP_CORRUPT: fault->source is faulty; QWP_NOMEM. After the last two the
- * frame must be abandoned. */
+ * fault->bytes_needed). QWP_CORRUPT, QWP_INVALID (beyond what a producer may have): fault->source is
+ * at fault; QWP_NOMEM. After the last three the frame must be abandoned. */
 QWP_MUST_USE enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *source,
                                              uint64_t rows_max, struct qwp_framer_fault *fault);
 /* Ends the frame: encodes what is open and patches the header. *len is the message's length. A

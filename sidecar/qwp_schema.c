@@ -3,15 +3,23 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "core/wire/qwp_names.h"
 
-enum { TABLES_CAPACITY_MIN = 64 };
+enum {
+    TABLES_CAPACITY_MIN = 64,
+    SHAPE_SLOTS_MIN = 16,
+    GROUP_COLUMNS_MIN = 16,
+    /* So many groups of a table are asked, newest first, whether they take a shape. */
+    GROUPS_ASKED_MAX = 16,
+};
 
 enum qwp_result qwp_schema_init(struct qwp_schema *schema, uint32_t tables_max)
 {
     *schema = (struct qwp_schema){.capacity = TABLES_CAPACITY_MIN, .tables_max = tables_max};
     schema->tables = calloc(schema->capacity, sizeof *schema->tables);
+    (void)!getrandom(&schema->seed, sizeof schema->seed, GRND_NONBLOCK); /* or zero: still sound */
     return schema->tables != NULL ? QWP_OK : QWP_NOMEM;
 }
 
@@ -31,15 +39,19 @@ static void group_destroy(struct qwp_group *group)
         free((char *)group->columns[i].column.name.text);
     }
     free(group->columns);
+    free(group->slots);
     free(group);
 }
 
 static void table_destroy(struct qwp_table *table)
 {
-    for (struct qwp_known_shape *next, *known = table->shapes; known != NULL; known = next) {
-        next = known->next;
-        known_destroy(known);
+    for (uint32_t i = 0; i < table->shape_slots; i++) {
+        for (struct qwp_known_shape *next, *known = table->shapes[i]; known != NULL; known = next) {
+            next = known->next;
+            known_destroy(known);
+        }
     }
+    free(table->shapes);
     for (struct qwp_group *next, *group = table->groups; group != NULL; group = next) {
         next = group->next;
         group_destroy(group);
@@ -154,17 +166,31 @@ static bool shapes_equal(const struct qwp_shape *a, const struct qwp_shape *b)
     return true;
 }
 
-static uint32_t group_find(const struct qwp_group *group, struct qwp_name name)
+/* The slot of the column of that name, or where it belongs. */
+static uint16_t *column_slot(const struct qwp_group *group, uint64_t hash, struct qwp_name name)
 {
-    const uint64_t hash = qwp_name_hash(name.text, name.len);
-    for (uint32_t i = 0; i < group->column_count; i++) {
-        const struct qwp_name have = group->columns[i].column.name;
-        if (group->columns[i].name_hash == hash &&
-            qwp_name_equal(have.text, have.len, name.text, name.len)) {
-            return i;
+    const uint64_t mask = 2 * (uint64_t)group->column_capacity - 1;
+    for (uint64_t at = hash;; at++) {
+        uint16_t *slot = &group->slots[at & mask];
+        if (*slot == 0) {
+            return slot;
+        }
+        const struct qwp_group_column *column = &group->columns[*slot - 1];
+        if (column->name_hash == hash &&
+            qwp_name_equal(column->column.name.text, column->column.name.len, name.text,
+                           name.len)) {
+            return slot;
         }
     }
-    return QWP_NO_COLUMN;
+}
+
+static uint32_t group_find(const struct qwp_group *group, struct qwp_name name)
+{
+    if (group->column_count == 0) {
+        return QWP_NO_COLUMN;
+    }
+    const uint16_t slot = *column_slot(group, qwp_name_hash(name.text, name.len), name);
+    return slot == 0 ? QWP_NO_COLUMN : slot - 1u;
 }
 
 static bool group_takes(const struct qwp_group *group, const struct qwp_shape *shape)
@@ -186,18 +212,33 @@ static bool group_takes(const struct qwp_group *group, const struct qwp_shape *s
     return columns <= QWP_COLUMNS_MAX; /* a block has the columns of all its rows */
 }
 
+static bool group_grow(struct qwp_group *group)
+{
+    const uint32_t capacity =
+        group->column_capacity == 0 ? GROUP_COLUMNS_MIN : group->column_capacity * 2;
+    struct qwp_group_column *columns = realloc(group->columns, capacity * sizeof *columns);
+    if (columns == NULL) {
+        return false;
+    }
+    group->columns = columns;
+    uint16_t *slots = calloc(2 * (size_t)capacity, sizeof *slots);
+    if (slots == NULL) {
+        return false;
+    }
+    free(group->slots);
+    group->slots = slots;
+    group->column_capacity = capacity;
+    for (uint32_t i = 0; i < group->column_count; i++) {
+        *column_slot(group, columns[i].name_hash, columns[i].column.name) = (uint16_t)(i + 1);
+    }
+    return true;
+}
+
 static bool group_add(struct qwp_group *group, const struct qwp_shape_column *column,
                       uint32_t *index)
 {
-    if (group->column_count == group->column_capacity) {
-        const uint32_t capacity = group->column_capacity == 0 ? 16 : group->column_capacity * 2;
-        struct qwp_group_column *columns =
-            realloc(group->columns, capacity * sizeof *group->columns);
-        if (columns == NULL) {
-            return false;
-        }
-        group->columns = columns;
-        group->column_capacity = capacity;
+    if (group->column_count == group->column_capacity && !group_grow(group)) {
+        return false;
     }
     struct qwp_group_column *added = &group->columns[group->column_count];
     *added = (struct qwp_group_column){
@@ -209,6 +250,7 @@ static bool group_add(struct qwp_group *group, const struct qwp_shape_column *co
     added->name_hash = qwp_name_hash(column->name.text, column->name.len);
     added->header_bound = qwp_block_column_bound(&added->column);
     *index = group->column_count++;
+    *column_slot(group, added->name_hash, added->column.name) = (uint16_t)group->column_count;
     return true;
 }
 
@@ -217,8 +259,8 @@ static struct qwp_group *group_join(struct qwp_table *table, const struct qwp_sh
                                     uint32_t *group_column)
 {
     struct qwp_group *group = table->groups;
-    while (group != NULL && !group_takes(group, shape)) {
-        group = group->next;
+    for (int asked = 0; group != NULL && !group_takes(group, shape); asked++) {
+        group = asked < GROUPS_ASKED_MAX ? group->next : NULL;
     }
     if (group == NULL) {
         group = calloc(1, sizeof *group);
@@ -277,6 +319,48 @@ static struct qwp_known_shape *known_create(struct qwp_table *table, struct qwp_
     return known;
 }
 
+static uint64_t shape_hash(uint64_t seed, const struct qwp_shape *shape)
+{
+    uint64_t hash = seed ^ shape->designated_type;
+    for (uint32_t i = 0; i < shape->column_count; i++) {
+        const struct qwp_shape_column *column = &shape->columns[i];
+        const uint64_t own = qwp_name_hash(column->name.text, column->name.len) ^
+                             (uint64_t)column->type << 48 ^ (uint64_t)column->parameter << 56;
+        const unsigned __int128 wide =
+            (unsigned __int128)(hash ^ own) * (seed | UINT64_C(0x9e3779b97f4a7c15));
+        hash = (uint64_t)wide ^ (uint64_t)(wide >> 64);
+    }
+    return hash;
+}
+
+static struct qwp_known_shape **shape_slot(const struct qwp_table *table, uint64_t hash)
+{
+    return &table->shapes[hash & (table->shape_slots - 1)];
+}
+
+static bool shapes_grow(struct qwp_table *table)
+{
+    const uint32_t before = table->shape_slots;
+    struct qwp_known_shape **chains = table->shapes;
+    const uint32_t count = before == 0 ? SHAPE_SLOTS_MIN : before * 2;
+    struct qwp_known_shape **shapes = calloc(count, sizeof *shapes);
+    if (shapes == NULL) {
+        return false;
+    }
+    table->shapes = shapes;
+    table->shape_slots = count;
+    for (uint32_t i = 0; i < before; i++) {
+        for (struct qwp_known_shape *next, *known = chains[i]; known != NULL; known = next) {
+            next = known->next;
+            struct qwp_known_shape **slot = shape_slot(table, known->hash);
+            known->next = *slot;
+            *slot = known;
+        }
+    }
+    free(chains);
+    return true;
+}
+
 enum qwp_result qwp_schema_intern(struct qwp_schema *schema, struct qwp_shape *shape,
                                   struct qwp_known_shape **out, struct qwp_error *err)
 {
@@ -286,8 +370,14 @@ enum qwp_result qwp_schema_intern(struct qwp_schema *schema, struct qwp_shape *s
         qwp_shape_destroy(shape);
         return result;
     }
-    for (struct qwp_known_shape *known = table->shapes; known != NULL; known = known->next) {
-        if (shapes_equal(known->shape, shape)) {
+    if (table->shape_count == table->shape_slots && !shapes_grow(table)) {
+        qwp_shape_destroy(shape);
+        return qwp_fail(err, QWP_NOMEM, 0, "no memory for one more shape");
+    }
+    const uint64_t hash = shape_hash(schema->seed, shape);
+    struct qwp_known_shape **slot = shape_slot(table, hash);
+    for (struct qwp_known_shape *known = *slot; known != NULL; known = known->next) {
+        if (known->hash == hash && shapes_equal(known->shape, shape)) {
             qwp_shape_destroy(shape);
             known->refs++;
             *out = known;
@@ -300,8 +390,10 @@ enum qwp_result qwp_schema_intern(struct qwp_schema *schema, struct qwp_shape *s
         return qwp_fail(err, QWP_NOMEM, 0, "no memory for one more shape");
     }
     known->refs = 1;
-    known->next = table->shapes;
-    table->shapes = known;
+    known->hash = hash;
+    known->next = *slot;
+    *slot = known;
+    table->shape_count++;
     *out = known;
     return QWP_OK;
 }
@@ -311,10 +403,11 @@ void qwp_schema_release(struct qwp_known_shape *known)
     if (--known->refs > 0) {
         return;
     }
-    struct qwp_known_shape **link = &known->table->shapes;
+    struct qwp_known_shape **link = shape_slot(known->table, known->hash);
     while (*link != known) {
         link = &(*link)->next;
     }
     *link = known->next;
+    known->table->shape_count--;
     known_destroy(known);
 }

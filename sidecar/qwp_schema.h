@@ -5,6 +5,8 @@
  * can stand in one block.
  *
  * Threads:   intake's.
+ * Progress:  finding shape and columns takes no longer with many of them: a producer may define as
+ *            many as its ring has room for, and everybody else's rows wait meanwhile.
  * Ownership: tables and groups live until fini; a known shape is counted and dies with its last
  * ring. */
 #ifndef QWP_SCHEMA_H
@@ -35,13 +37,15 @@ struct qwp_group {
     uint32_t column_count;
     uint32_t column_capacity;
     struct qwp_group_column *columns;
+    uint16_t *slots; /* index into columns + 1 by name; open addressing, 2 * column_capacity */
 };
 
 struct qwp_known_shape {
     struct qwp_shape *shape; /* owned */
     struct qwp_table *table;
     struct qwp_group *group;
-    struct qwp_known_shape *next; /* of the same table */
+    struct qwp_known_shape *next; /* in the same slot of the table */
+    uint64_t hash;
     uint32_t refs;
     size_t header_bound;  /* of a block of this shape alone */
     uint32_t value_bytes; /* sum of qwp_value_bound() */
@@ -58,8 +62,9 @@ struct qwp_known_shape {
 struct qwp_table {
     struct qwp_name name; /* as first seen; owned */
     uint64_t hash;
-    struct qwp_group *groups;
-    struct qwp_known_shape *shapes;
+    struct qwp_group *groups;        /* newest first */
+    struct qwp_known_shape **shapes; /* chains by hash, power of two */
+    uint32_t shape_slots, shape_count;
 
     /* The block being gathered (qwp_framer.c); open_count 0: none. */
     bool is_open; /* in the framer's list */
@@ -88,6 +93,7 @@ struct qwp_schema {
     uint32_t capacity;
     uint32_t count;
     uint32_t tables_max;
+    uint64_t seed; /* of shapes' hashes */
 };
 
 QWP_MUST_USE enum qwp_result qwp_schema_init(struct qwp_schema *schema, uint32_t tables_max);

@@ -13,6 +13,8 @@
 #include "ipc/qwp_guard.h"
 #include "ipc/qwp_shared_text.h"
 
+enum { SHAPE_COLUMNS_MAX = 1024 * 1024 }; /* of one producer [160 MB] */
+
 static void store_u32(_Atomic uint32_t *at, uint32_t v)
 {
     atomic_store_explicit(at, v, memory_order_relaxed);
@@ -207,9 +209,29 @@ static enum qwp_result count_table(struct qwp_source *source, struct qwp_table *
     return QWP_OK;
 }
 
+/* What a ring may have us keep, however large its area for definitions. */
+static enum qwp_result shape_allowed(const struct qwp_source *source, const struct qwp_shape *shape,
+                                     struct qwp_error *err)
+{
+    if (source->shape_count < QWP_SHAPES_MAX &&
+        source->column_count + shape->column_count <= SHAPE_COLUMNS_MAX) {
+        return QWP_OK;
+    }
+    return qwp_fail(err, QWP_INVALID, 0,
+                    "more than %d shapes (sets of columns) of one producer, or %d columns in all "
+                    "of them; fewer combinations of columns will do",
+                    QWP_SHAPES_MAX, SHAPE_COLUMNS_MAX);
+}
+
 static enum qwp_result define_shape(struct qwp_source *source, struct qwp_shape *shape,
                                     struct qwp_schema *schema, struct qwp_error *err)
 {
+    const enum qwp_result allowed = shape_allowed(source, shape, err);
+    if (allowed != QWP_OK) {
+        qwp_shape_destroy(shape);
+        return allowed;
+    }
+    source->column_count += shape->column_count;
     if (source->shape_count == source->shape_capacity) {
         const uint32_t capacity = source->shape_capacity == 0 ? 16 : source->shape_capacity * 2;
         struct qwp_known_shape **shapes =

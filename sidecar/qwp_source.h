@@ -21,6 +21,7 @@ struct qwp_source {
     struct qwp_ring_rx rx;
     struct qwp_known_shape **shapes; /* by the ring's shape index; a reference each */
     uint32_t shape_count, shape_capacity;
+    uint32_t column_count; /* of all shapes */
     struct qwp_source_symbols symbols;
     uint32_t text_count; /* symbols that came as text in a row and were new to this generation */
     struct qwp_table **tables; /* that it has shapes of */

@@ -266,6 +266,25 @@ START_TEST(bounds_symbol_younger_than_the_delta_is_a_fault)
 }
 END_TEST
 
+/* A ring with room for them may define more shapes than its rows can name: they are not kept. Each
+ * with a column of its own; to find one among the others takes no longer with many. */
+START_TEST(bounds_more_shapes_than_rows_can_name_are_a_fault)
+{
+    struct qwp_error err;
+    for (uint32_t i = 0; i <= QWP_SHAPES_MAX; i++) {
+        char name[12];
+        sprintf(name, "c%u_", i);
+        ring.shape_count = 0; /* the library has the same bound */
+        qwp_shape_destroy(shape_define("t", name, 1, QWP_TYPE_LONG));
+        if (i + 1 == QWP_SHAPES_MAX) {
+            look_well();
+        }
+    }
+    ck_assert_int_eq(look(&err), QWP_INVALID);
+    ck_assert_uint_eq(source->shape_count, QWP_SHAPES_MAX);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("framer_bounds");
@@ -276,6 +295,7 @@ int main(void)
     tcase_add_test(tcase, bounds_columns_of_several_shapes_beyond_a_table_come_in_blocks_apart);
     tcase_add_test(tcase, bounds_chunk_of_the_widest_table_is_taken);
     tcase_add_test(tcase, bounds_symbol_younger_than_the_delta_is_a_fault);
+    tcase_add_test(tcase, bounds_more_shapes_than_rows_can_name_are_a_fault);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
