@@ -61,6 +61,8 @@ enum {
 };
 
 #define QWP_SYMBOL_TEXT UINT32_C(0x80000000)
+/* Of a symbol's text: whatever the ring, it finds room in a message. */
+enum { QWP_SYMBOL_BYTES_MAX = 256 * 1024 };
 
 struct qwp_record_header {
     uint32_t size_bytes;

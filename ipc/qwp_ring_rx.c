@@ -415,6 +415,10 @@ static enum qwp_result parse_symbol(struct cursor cursor, struct qwp_ring_def *d
     if (text == NULL || cursor.left >= QWP_RECORD_ALIGN) {
         return qwp_fail(err, QWP_CORRUPT, 0, "a symbol of %u bytes does not fit its entry", len);
     }
+    if (len > QWP_SYMBOL_BYTES_MAX) {
+        return qwp_fail(err, QWP_CORRUPT, 0, "a symbol of %u bytes, at most %d are allowed", len,
+                        QWP_SYMBOL_BYTES_MAX);
+    }
     if (!qwp_utf8_valid(text, len)) {
         return qwp_fail(err, QWP_CORRUPT, 0, "a symbol of %u bytes is not UTF-8", len);
     }

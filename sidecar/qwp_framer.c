@@ -113,6 +113,15 @@ static void delta_cut(struct qwp_framer *framer)
     delta_measure(framer);
 }
 
+/* Room for a frame that could not carry a single symbol; 0: it could. */
+static size_t delta_least(const struct qwp_framer *framer)
+{
+    return framer->delta_end > framer->delta_start
+               ? 0
+               : QWP_HEADER_BYTES + 3 * (size_t)QWP_VARINT_BYTES_MAX +
+                     qwp_dict_text(framer->dict, framer->delta_start).len;
+}
+
 void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
                       uint32_t framed_symbols)
 {
@@ -811,6 +820,7 @@ enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *so
         }
     }
     if (framer->delta_alone) {
+        fault->bytes_needed = delta_least(framer);
         return QWP_LIMIT;
     }
     const uint32_t first = framer->index.count;

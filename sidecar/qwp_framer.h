@@ -28,7 +28,8 @@ void qwp_framer_use(struct qwp_framer *framer, struct qwp_dict *dict);
 void qwp_framer_destroy(struct qwp_framer *framer);
 
 /* Begins a frame in `room` bytes at `at`. Symbols below `framed_symbols` stand in earlier frames.
- * When the new ones do not fit whole, the frame takes no rows: finish it and begin the next one. */
+ * When the new ones do not fit whole, the frame takes no rows: finish it and begin the next one, or,
+ * when not even one of them fits, begin it with what qwp_framer_take() asks for. */
 void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
                       uint32_t framed_symbols);
 
@@ -45,8 +46,8 @@ struct qwp_framer_fault {
  * of a table that is held (then source->held is set) or bring symbols for which it has to wait
  * (source->waits_symbols). QWP_LIMIT: it
  * does not fit any more, end the frame first (or, if the frame is empty, begin it with
- * fault->bytes_needed). QWP_CORRUPT, QWP_INVALID (beyond what a producer may have): fault->source is
- * at fault; QWP_NOMEM. After the last three the frame must be abandoned. */
+ * fault->bytes_needed). QWP_CORRUPT, QWP_INVALID (beyond what a producer may have): fault->source
+ * is at fault; QWP_NOMEM. After the last three the frame must be abandoned. */
 QWP_MUST_USE enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *source,
                                              uint64_t rows_max, struct qwp_framer_fault *fault);
 /* Ends the frame: encodes what is open and patches the header. *len is the message's length. A

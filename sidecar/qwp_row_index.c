@@ -83,6 +83,10 @@ enum qwp_result qwp_row_index_intern(struct qwp_row_index *index, struct qwp_sou
                                      const unsigned char *text, uint32_t len, uint32_t *code,
                                      struct qwp_error *err)
 {
+    if (len > QWP_SYMBOL_BYTES_MAX) {
+        return qwp_fail(err, QWP_CORRUPT, 0, "a symbol of %u bytes, at most %d are allowed", len,
+                        QWP_SYMBOL_BYTES_MAX);
+    }
     if (len > index->text_capacity) {
         char *grown = realloc(index->text, len);
         if (grown == NULL) {

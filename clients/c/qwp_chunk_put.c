@@ -317,7 +317,9 @@ static enum qwp_result put_symbol_texts(struct source *source, struct qwp_chunk_
         return QWP_OK;
     }
     if (result == QWP_INVALID) {
-        return column_fail(source, QWP_INVALID, "a symbol is not valid UTF-8; convert it");
+        return column_fail(source, QWP_INVALID,
+                           "a symbol is not valid UTF-8, or longer than 256 KiB; convert it, or "
+                           "use a VARCHAR");
     }
     const enum qwp_result texts = put_texts(source, entry);
     entry->values_bytes |= QWP_SYMBOL_TEXT;

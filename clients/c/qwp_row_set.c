@@ -342,7 +342,8 @@ static __attribute__((noinline)) enum qwp_result symbol_slow(struct qwp_row *row
     }
     if (result == QWP_INVALID) {
         return qwp_row_column_fail(row, column, QWP_INVALID,
-                                   "was given a symbol that is not valid UTF-8; convert it");
+                                   "was given a symbol that is not valid UTF-8, or longer than "
+                                   "256 KiB; convert it, or use a VARCHAR");
     }
     const enum qwp_result set = set_bytes(row, column, known, text, len);
     if (set == QWP_OK) {

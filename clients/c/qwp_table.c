@@ -321,10 +321,16 @@ enum qwp_result qwp_symbol_define(struct qwp_producer *producer, const char *tex
     if (!qwp_utf8_valid(text, len)) {
         return qwp_fail(err, QWP_INVALID, 0, "the symbol of %zu bytes is not valid UTF-8", len);
     }
+    if (len > QWP_SYMBOL_BYTES_MAX) {
+        return qwp_fail(err, QWP_INVALID, 0,
+                        "the symbol of %zu bytes is longer than %d; such texts belong into a "
+                        "VARCHAR column",
+                        len, QWP_SYMBOL_BYTES_MAX);
+    }
     struct qwp_ring_tx *ring = &producer->ring;
     const uint64_t entry_bytes =
         qwp_round_up(QWP_DEF_HEADER_BYTES + sizeof(uint32_t) + (uint64_t)len, QWP_RECORD_ALIGN);
-    if (len >= producer->symbol_len_full || len > QWP_RING_DEF_BYTES_MAX / 2 ||
+    if (len >= producer->symbol_len_full ||
         ring->defs_pos + entry_bytes > producer->symbol_bytes_max) {
         return qwp_fail(err, QWP_LIMIT, 0,
                         "no room for another symbol of %zu bytes: %llu of %llu bytes of "

@@ -266,6 +266,71 @@ START_TEST(bounds_symbol_younger_than_the_delta_is_a_fault)
 }
 END_TEST
 
+/* Publishes a row whose one column, a symbol, is text of `len` bytes. */
+static void symbol_text_write(const struct qwp_shape *shape, uint16_t number, uint32_t len)
+{
+    const uint32_t bytes = (uint32_t)qwp_round_up(shape->fixed_bytes + len, QWP_RECORD_ALIGN);
+    unsigned char *record = record_begin(bytes, number, QWP_RECORD_ROW, QWP_RECORD_SYMBOL_TEXT);
+    qwp_store_u32(record + shape->columns[0].off, QWP_SYMBOL_TEXT | len);
+    memset(record + shape->fixed_bytes, 'x', len);
+    qwp_ring_commit(&ring, bytes);
+    qwp_ring_publish(&ring, 1);
+}
+
+/* It would be in the dictionary and in the way of every frame that has less room. */
+START_TEST(bounds_symbol_longer_than_any_may_be_is_a_fault)
+{
+    struct qwp_framer_fault fault;
+    struct qwp_shape *shape = shape_define("t", "s", 1, QWP_TYPE_SYMBOL);
+    symbol_text_write(shape, 0, QWP_SYMBOL_BYTES_MAX);
+    symbol_text_write(shape, 0, QWP_SYMBOL_BYTES_MAX + 1);
+    look_well();
+    qwp_framer_begin(framer, frame, FRAME_BYTES, 0);
+    ck_assert_int_eq(take_all(&fault), QWP_CORRUPT);
+    ck_assert_uint_eq(qwp_framer_rows(framer), 1);
+    ck_assert_uint_eq(qwp_dict_count(dict), 1);
+    qwp_framer_abandon(framer);
+    qwp_source_untake(source);
+    char *text = malloc(QWP_SYMBOL_BYTES_MAX + 1);
+    memset(text, 'y', QWP_SYMBOL_BYTES_MAX + 1);
+    ck_assert_int_eq(qwp_ring_define_symbol(&ring, text, QWP_SYMBOL_BYTES_MAX, NULL), QWP_OK);
+    look_well();
+    ck_assert_int_eq(qwp_ring_define_symbol(&ring, text, QWP_SYMBOL_BYTES_MAX + 1, NULL), QWP_OK);
+    struct qwp_error err;
+    ck_assert_int_eq(look(&err), QWP_CORRUPT);
+    free(text);
+    qwp_shape_destroy(shape);
+}
+END_TEST
+
+/* A frame that cannot even carry the next symbol would be followed by another such. */
+START_TEST(bounds_symbol_longer_than_the_room_asks_for_more)
+{
+    enum { LEN = 200 * 1024, ROOM = 100 * 1024 };
+    struct qwp_framer_fault fault;
+    struct qwp_shape *shape = shape_define("t", "s", 1, QWP_TYPE_SYMBOL);
+    symbol_text_write(shape, 0, LEN);
+    look_well();
+    qwp_framer_begin(framer, frame, ROOM, 0);
+    ck_assert_int_eq(qwp_framer_take(framer, source, 1, &fault), QWP_LIMIT);
+    ck_assert_uint_eq(qwp_framer_rows(framer), 0);
+    qwp_framer_abandon(framer);
+    qwp_framer_begin(framer, frame, ROOM, 0); /* as when another ring's rows come first */
+    ck_assert_int_eq(qwp_framer_take(framer, source, 1, &fault), QWP_LIMIT);
+    ck_assert_uint_gt(fault.bytes_needed, LEN);
+    enum qwp_result result = QWP_LIMIT;
+    for (int asked = 0; result == QWP_LIMIT && asked < 2; asked++) { /* the symbol, then its row */
+        qwp_framer_abandon(framer);
+        qwp_framer_begin(framer, frame, fault.bytes_needed, 0);
+        result = qwp_framer_take(framer, source, 1, &fault);
+    }
+    ck_assert_int_eq(result, QWP_OK);
+    finish_and_decode(1);
+    ck_assert_uint_eq(qwp_framer_framed_symbols(framer), 1);
+    qwp_shape_destroy(shape);
+}
+END_TEST
+
 /* A ring with room for them may define more shapes than its rows can name: they are not kept. Each
  * with a column of its own; to find one among the others takes no longer with many. */
 START_TEST(bounds_more_shapes_than_rows_can_name_are_a_fault)
@@ -295,6 +360,8 @@ int main(void)
     tcase_add_test(tcase, bounds_columns_of_several_shapes_beyond_a_table_come_in_blocks_apart);
     tcase_add_test(tcase, bounds_chunk_of_the_widest_table_is_taken);
     tcase_add_test(tcase, bounds_symbol_younger_than_the_delta_is_a_fault);
+    tcase_add_test(tcase, bounds_symbol_longer_than_any_may_be_is_a_fault);
+    tcase_add_test(tcase, bounds_symbol_longer_than_the_room_asks_for_more);
     tcase_add_test(tcase, bounds_more_shapes_than_rows_can_name_are_a_fault);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
