@@ -28,8 +28,8 @@ void qwp_framer_use(struct qwp_framer *framer, struct qwp_dict *dict);
 void qwp_framer_destroy(struct qwp_framer *framer);
 
 /* Begins a frame in `room` bytes at `at`. Symbols below `framed_symbols` stand in earlier frames.
- * When the new ones do not fit whole, the frame takes no rows: finish it and begin the next one, or,
- * when not even one of them fits, begin it with what qwp_framer_take() asks for. */
+ * When the new ones do not fit whole, the frame takes no rows: finish it and begin the next one,
+ * or, when not even one of them fits, begin it with what qwp_framer_take() asks for. */
 void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
                       uint32_t framed_symbols);
 

@@ -249,6 +249,7 @@ static void change(struct world *w, unsigned char *at, uint64_t bytes)
     const uint32_t low = next(w);
     const uint32_t how = next(w);
     const uint8_t n = next(w);
+    const int64_t by = n < 128 ? n : n - 256;
     const uint32_t off = low | (how & 0x0f) << 8;
     if (bytes < 8 || off > bytes - 8) {
         return;
@@ -274,16 +275,16 @@ static void change(struct world *w, unsigned char *at, uint64_t bytes)
         qwp_store_u32(at, (uint32_t)telling(n));
         break;
     case 6:
-        qwp_store_u32(at, qwp_load_u32(at) + (uint32_t)(int32_t)(int8_t)n);
+        qwp_store_u32(at, qwp_load_u32(at) + (uint32_t)by);
         break;
     case 7:
-        qwp_store_u32(at, qwp_load_u32(at) + 8 * (uint32_t)(int32_t)(int8_t)n);
+        qwp_store_u32(at, qwp_load_u32(at) + 8 * (uint32_t)by);
         break;
     case 8:
         qwp_store_u64(at, telling(n));
         break;
     case 9:
-        qwp_store_u64(at, qwp_load_u64(at) + (uint64_t)(int64_t)(int8_t)n);
+        qwp_store_u64(at, qwp_load_u64(at) + (uint64_t)by);
         break;
     case 10:
         memset(at, n, 8);
@@ -435,6 +436,8 @@ static bool make_room(struct world *w, struct qwp_source *source,
                       const struct qwp_framer_fault *fault)
 {
     if (qwp_framer_rows(w->framer) > 0 || fault->bytes_needed == 0) {
+        QWP_ASSERT(qwp_framer_rows(w->framer) > 0 ||
+                   qwp_framer_framed_symbols(w->framer) > w->framed); /* or it never ends */
         finish(w);
         return true;
     }
@@ -462,8 +465,11 @@ static bool take(struct world *w, struct ring *ring, uint64_t rows_max)
     }
     enum qwp_result result = qwp_framer_take(w->framer, source, rows_max, &fault);
     if (result == QWP_LIMIT && !make_room(w, source, &fault)) {
+        const size_t room = w->room;
         result = qwp_framer_take(w->framer, source, rows_max, &fault);
-        QWP_ASSERT(result != QWP_LIMIT); /* or intake would try for ever */
+        if (result == QWP_LIMIT && !make_room(w, source, &fault)) {
+            QWP_ASSERT(w->room > room); /* or intake would try for ever */
+        }
     }
     if (result == QWP_CORRUPT || result == QWP_INVALID) {
         detach(w, fault.source, fault.error.text);

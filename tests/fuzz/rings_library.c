@@ -190,6 +190,43 @@ static void rows_of_small_shapes(struct qwp_producer *producer, const char *name
     }
 }
 
+/* Fields of one kind side by side, which are gathered together, with and without nulls. */
+static void rows_of_neighbours(struct qwp_producer *producer)
+{
+    static const enum qwp_column_type types[] = {
+        QWP_SYMBOL, QWP_SYMBOL, QWP_SYMBOL, QWP_SYMBOL, QWP_SYMBOL, QWP_LONG, QWP_LONG, QWP_LONG,
+        QWP_DOUBLE, QWP_DOUBLE, QWP_INT,    QWP_INT,    QWP_DATE,   QWP_DATE, QWP_DATE, QWP_FLOAT,
+        QWP_FLOAT,  QWP_UUID,   QWP_UUID,   QWP_CHAR,   QWP_CHAR,   QWP_BYTE, QWP_BYTE};
+    enum { COUNT = sizeof types / sizeof types[0] };
+    char names[COUNT][8];
+    struct qwp_column columns[COUNT];
+    uint32_t order[COUNT];
+    struct qwp_table *table;
+    struct qwp_error err;
+    const struct qwp_layout *layout;
+    for (uint32_t c = 0; c < COUNT; c++) {
+        snprintf(names[c], sizeof names[c], "n%u", c);
+        columns[c] = (struct qwp_column){names[c], types[c], 0};
+        order[c] = c;
+    }
+    sound(qwp_table_define(producer, "beside", columns, COUNT, &table, &err), &err);
+    sound(qwp_layout_define(table, order, COUNT, QWP_AT_NS, &layout, &err), &err);
+    for (uint32_t n = 0; n < 5; n++) {
+        void *row;
+        sound(qwp_row_reserve(producer, layout, 0, &row), &err);
+        for (uint32_t c = 0; c < COUNT; c++) {
+            memset((char *)row + qwp_layout_offset(layout, c), types[c] == QWP_SYMBOL ? 0 : (int)n,
+                   qwp_type_field_bytes((uint8_t)types[c]));
+        }
+        qwp_store_i64((char *)row + qwp_layout_at_offset(layout), start_ns + n);
+        if (n % 2 == 1) {
+            qwp_reserved_null(row, n);
+            qwp_reserved_null(row, n + 7);
+        }
+        sound(qwp_row_publish(producer), &err);
+    }
+}
+
 static void row_of_many_columns(struct qwp_producer *producer)
 {
     char names[WIDE_COLUMNS][8];
@@ -344,6 +381,7 @@ const struct rings_library *rings_library_get(void)
     rows_of_small_shapes(producer, "none", 0, 0, 1);
     row_of_many_columns(producer);
     chunks(producer);
+    rows_of_neighbours(producer);
     const struct qwp_ring_tx *ring = &producer->ring;
     defs = keep(ring->defs, ring->defs_pos);
     records = keep(ring->data, ring->tail_pos);
