@@ -31,6 +31,8 @@
  *    wakes by its timer. Both sides use qwp_ring_is_half_full(), and after park(lingering) the
  *    sidecar's look at every tail includes that test, so rule 1 covers the crossing. A unit is at
  *    most half of a ring, so no producer waits for room in a ring that is less than half full.
+ *    Whoever wakes by himself within UNSURE_NS (`brief`) loses no more than that by a crossing that
+ *    neither side saw, and a membarrier costs as much as a hundred rows: it is left out.
  *
  * 5. Attach.  sync[bell.attach]
  *    producer: P1 store tail, P2 load attach_gen, P3 if changed: map that control file and ring,
@@ -351,7 +353,7 @@ static bool full_barrier(const struct qwp_bell_rx *bell, bool needs_membarrier)
            (bell->can_membarrier && membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0);
 }
 
-bool qwp_bell_park(struct qwp_bell_rx *bell, bool lingering)
+bool qwp_bell_park(struct qwp_bell_rx *bell, bool lingering, bool brief)
 {
     /* From lingering to parked, or back, is another park: those who rang for the first ring again.
      */
@@ -360,7 +362,7 @@ bool qwp_bell_park(struct qwp_bell_rx *bell, bool lingering)
     bell->epoch = base | QWP_EPOCH_PARKED | (lingering ? QWP_EPOCH_LINGERING : 0u);
     /* sync[bell.epoch]: rule 1, S1 and the barrier before S2. */
     atomic_store_explicit(&bell->control->epoch, bell->epoch, memory_order_seq_cst);
-    bool sure = full_barrier(bell, !bell->fence);
+    bool sure = full_barrier(bell, !bell->fence && !brief);
     if (bell->unsure_until_ns != 0) {
         if (qwp_clock_monotonic_ns() < bell->unsure_until_ns) {
             sure = false;

@@ -111,10 +111,11 @@ void qwp_bell_rx_close(struct qwp_bell_rx *bell);
  * awake: a wait armed on an odd value is the lost wake-up that qwp_bell.c tells of. */
 const uint32_t *qwp_bell_word(const struct qwp_bell_rx *bell, uint32_t *expected);
 /* Publishes "parked" (or "parked, lingering"); also from one to the other. The futex wait is armed
- * or its completion still unread. False: no membarrier was to be had for a ring that needs it, so
- * sleep at most QWP_BELL_UNSURE_NS. Then read every tail once more; if lingering, a ring that is
+ * or its completion still unread. `brief`: the sleep ends within QWP_BELL_UNSURE_NS by itself, so
+ * that no membarrier is made for it. False: no membarrier was to be had for a ring that needs it,
+ * so sleep at most QWP_BELL_UNSURE_NS. Then read every tail once more; if lingering, a ring that is
  * half full (qwp_ring_is_half_full) is due at once: its producer may have crossed before. */
-QWP_MUST_USE bool qwp_bell_park(struct qwp_bell_rx *bell, bool lingering);
+QWP_MUST_USE bool qwp_bell_park(struct qwp_bell_rx *bell, bool lingering, bool brief);
 /* Before reading tails again because of the bell. Empties the FIFO. Awake already: fine. */
 void qwp_bell_unpark(struct qwp_bell_rx *bell);
 static inline bool qwp_bell_is_parked(const struct qwp_bell_rx *bell)

@@ -189,7 +189,7 @@ static void park(struct consumer *c)
         }
     }
     qwp_loop_submit(c->loop);
-    const bool sure = qwp_bell_park(&c->bell, false);
+    const bool sure = qwp_bell_park(&c->bell, false, false);
     c->rung = take_all(c);
     while (!c->rung) {
         (void)qwp_loop_run(c->loop,

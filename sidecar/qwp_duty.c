@@ -373,13 +373,15 @@ static bool intake_wants_to_work(const struct qwp_duty *duty, int64_t next_intak
 
 /* Sleeps with the epoch odd. Network and acknowledgements are served without leaving the park: only
  * rows (or their time, next_intake_ns) end it. */
-static void park(struct qwp_duty *duty, int64_t next_intake_ns, int64_t next_ns)
+static void park(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, int64_t next_ns)
 {
     bell_arm(duty);
     qwp_loop_submit(duty->loop); /* armed before "parked" can be seen */
-    const bool sure = qwp_bell_park(duty->bell, duty->intake->lingering);
+    const bool brief =
+        duty->intake->lingering && next_intake_ns - now_ns <= (int64_t)QWP_BELL_UNSURE_NS;
+    const bool sure = qwp_bell_park(duty->bell, duty->intake->lingering, brief);
     duty->woken |= qwp_intake_has_news(duty->intake);
-    int64_t now_ns = qwp_clock_monotonic_ns();
+    now_ns = qwp_clock_monotonic_ns();
     if (!sure) {
         next_intake_ns = sooner(next_intake_ns, now_ns + QWP_BELL_UNSURE_NS);
     }
@@ -429,7 +431,7 @@ static void rest(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, 
         report(duty, now_ns);
     }
     if (duty->intake != NULL) {
-        park(duty, next_intake_ns, next_ns);
+        park(duty, now_ns, next_intake_ns, next_ns);
     } else {
         report(duty, now_ns);
         (void)qwp_loop_run(duty->loop, next_ns);

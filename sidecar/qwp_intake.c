@@ -606,10 +606,13 @@ bool qwp_intake_has_news(struct qwp_intake *intake)
 {
     bool news = false;
     for (uint32_t i = 0; i < intake->source_count && !news; i++) {
-        struct qwp_source *source = intake->sources[i];
+        const struct qwp_source *source = intake->sources[i];
+        const uint64_t tail_pos =
+            atomic_load_explicit(&source->rx.header->tail_pos, memory_order_acquire);
         news = !source->detached &&
-               atomic_load_explicit(&source->rx.header->tail_pos, memory_order_acquire) !=
-                   source->rx.tail_seen_pos;
+               (intake->lingering
+                    ? qwp_ring_is_half_full(tail_pos - source->rx.head_pos, source->rx.data_bytes)
+                    : tail_pos != source->rx.tail_seen_pos);
     }
     return news;
 }

@@ -110,7 +110,8 @@ bool qwp_intake_may_retry(const struct qwp_intake *intake);
 /* Whether a ring belongs to another user than ours. */
 bool qwp_intake_has_strangers(const struct qwp_intake *intake);
 
-/* After parking: whether a ring has rows that we have not seen, so that sleeping would lose them.
+/* After parking: whether a ring has rows that we have not seen, so that sleeping would lose them;
+ * if lingering, enough of them not to wait for more.
  */
 bool qwp_intake_has_news(struct qwp_intake *intake);
 /* Whether acknowledgements are waited for: by a producer, or for room in the store. */

@@ -505,7 +505,7 @@ static void park(struct consumer *c, uint64_t *random)
     if (!options.fifo && !c->watching) {
         arm_watch(c);
     }
-    sure = qwp_bell_park(&c->bell, false);
+    sure = qwp_bell_park(&c->bell, false, false);
     if (look(c)) {
         qwp_bell_unpark(&c->bell);
         return;

@@ -97,7 +97,7 @@ void sidecar_open(struct sidecar *sidecar, enum qwp_bell_mode mode, bool fence)
 
 void sidecar_park(struct sidecar *sidecar, bool lingering)
 {
-    const bool sure = qwp_bell_park(&sidecar->bell, lingering);
+    const bool sure = qwp_bell_park(&sidecar->bell, lingering, false);
     (void)sure;
 }
 

@@ -195,17 +195,20 @@ START_TEST(park_is_sure_where_membarrier_works_or_all_fence)
 {
     open_all(QWP_BELL_FUTEX, true);
     ck_assert(sidecar.bell.fence);
-    ck_assert(qwp_bell_park(&sidecar.bell, false));
+    ck_assert(qwp_bell_park(&sidecar.bell, false, false));
     qwp_bell_unpark(&sidecar.bell);
     if (sidecar.bell.can_membarrier) {
         sidecar.bell.fence = false;
-        ck_assert(qwp_bell_park(&sidecar.bell, false));
+        ck_assert(qwp_bell_park(&sidecar.bell, false, false));
         qwp_bell_unpark(&sidecar.bell);
     }
     /* A membarrier that cannot be had after all. */
     sidecar.bell.fence = false;
     sidecar.bell.can_membarrier = false;
-    ck_assert(!qwp_bell_park(&sidecar.bell, false));
+    ck_assert(!qwp_bell_park(&sidecar.bell, false, false));
+    qwp_bell_unpark(&sidecar.bell);
+    /* Who sleeps briefly needs none. */
+    ck_assert(qwp_bell_park(&sidecar.bell, true, true));
     qwp_bell_unpark(&sidecar.bell);
     close_all();
 }
@@ -217,16 +220,16 @@ START_TEST(attach_without_membarrier_is_unsure_for_a_while)
     sidecar.bell.can_membarrier = false;
     pair.rx.membarrier = false;
     qwp_bell_attach(&sidecar.bell, &pair.rx);
-    ck_assert(qwp_bell_park(&sidecar.bell, false));
+    ck_assert(qwp_bell_park(&sidecar.bell, false, false));
     qwp_bell_unpark(&sidecar.bell);
     pair.rx.membarrier = true;
     qwp_bell_attach(&sidecar.bell, &pair.rx);
     ck_assert_int_gt(sidecar.bell.unsure_until_ns, 0);
     sidecar.bell.unsure_until_ns = QWP_NEVER_NS;
-    ck_assert(!qwp_bell_park(&sidecar.bell, false));
+    ck_assert(!qwp_bell_park(&sidecar.bell, false, false));
     qwp_bell_unpark(&sidecar.bell);
     sidecar.bell.unsure_until_ns = 1;
-    ck_assert(qwp_bell_park(&sidecar.bell, false));
+    ck_assert(qwp_bell_park(&sidecar.bell, false, false));
     close_all();
 }
 END_TEST

@@ -154,7 +154,7 @@ static void run(bool registered)
             take_records(&taken);
             continue;
         }
-        const bool sure = qwp_bell_park(&sidecar.bell, taken.seq % 3 == 0);
+        const bool sure = qwp_bell_park(&sidecar.bell, taken.seq % 3 == 0, false);
         if (qwp_ring_poll(&pair.rx) == QWP_OK) {
             qwp_bell_unpark(&sidecar.bell);
             take_records(&taken);
