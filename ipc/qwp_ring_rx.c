@@ -353,7 +353,7 @@ enum qwp_result qwp_ring_resume(struct qwp_ring_rx *rx, uint64_t head_pos, struc
     /* sync[ring.tail] acquire: as in poll. */
     const uint64_t tail_pos = atomic_load_explicit(&rx->header->tail_pos, memory_order_acquire);
     if (head_pos < rx->head_pos || head_pos > tail_pos ||
-        (head_pos & (QWP_RECORD_ALIGN - 1)) != 0) {
+        tail_pos - rx->head_pos > rx->data_bytes || (head_pos & (QWP_RECORD_ALIGN - 1)) != 0) {
         return qwp_fail(err, QWP_CORRUPT, 0,
                         "ring '%s': cannot go on from %llu: head is %llu and tail %llu",
                         rx->file_name, (unsigned long long)head_pos,

@@ -2,13 +2,13 @@
  *
  *   hostile_producer --rings DIR --name NAME --seed N [--lives N]
  *
- * Each life is a child process: it opens a ring, writes rows of every column type, and between them
- * does harm to its own ring while the sidecar reads it: bits, records, definitions, positions,
- * sizes, names. It ends when its ring is detached, or is killed after a random time; its exit code
- * tells the parent, which only counts and is never touched, how. A row that is refused before any
- * harm was done is a fault of this program, told on stderr and counted. Tables are named hostile_N,
- * and no column is named as in the good producers' tables. Prints its figures as JSON; SIGTERM ends
- * it, and so does its parent's end. */
+ * Each life is a child process: it opens a ring, writes rows and columnar chunks of every way a
+ * column is laid out, and between them does harm to its own ring while the sidecar reads it: bits,
+ * records, chunks, definitions, positions, sizes, names. It ends when its ring is detached, or is
+ * killed after a random time; its exit code tells the parent, which only counts and is never
+ * touched, how. A row that is refused before any harm was done is a fault of this program, told on
+ * stderr and counted. Tables are named hostile_N, and no column is named as in the good producers'
+ * tables. Prints its figures as JSON; SIGTERM ends it, and so does its parent's end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -29,7 +29,7 @@
 #include "clients/c/qwp_producer.h"
 #include "core/qwp_bytes.h"
 
-enum { TABLES = 20, LIFE_US_MAX = 400000, ROWS_A_TURN = 20 };
+enum { TABLES = 20, LIFE_US_MAX = 400000, ROWS_A_TURN = 20, CHUNK_ROWS_MAX = 100 };
 
 /* How a life ended, as its exit code. */
 enum { ENDED = 0, NOT_OPENED = 1, REFUSED = 2, DETACHED = 3, ENDS };
@@ -179,6 +179,95 @@ static enum qwp_result write_rows(struct qwp_producer *producer, struct qwp_tabl
     return unit ? qwp_unit_publish(producer, err) : QWP_OK;
 }
 
+/* ---- chunks ---- */
+
+static struct {
+    uint64_t zeros[CHUNK_ROWS_MAX * 4]; /* are values of every type of fixed width */
+    int64_t longs[CHUNK_ROWS_MAX];
+    int64_t times[CHUNK_ROWS_MAX];
+    char texts[CHUNK_ROWS_MAX * 3];
+    int32_t text_offsets[CHUNK_ROWS_MAX + 1];
+    unsigned char arrays[CHUNK_ROWS_MAX * 13];
+    int32_t array_offsets[CHUNK_ROWS_MAX + 1];
+    uint8_t validity[(CHUNK_ROWS_MAX + 7) / 8];
+    uint32_t handle;
+} arrays;
+
+static void arrays_fill(void)
+{
+    memset(arrays.texts, 'a' + (int)below(26), sizeof arrays.texts);
+    for (int i = 0; i < CHUNK_ROWS_MAX; i++) {
+        arrays.times[i] = start_ns + i * INT64_C(1000000);
+        arrays.longs[i] = (int64_t)(next_random() >> below(64));
+        arrays.text_offsets[i + 1] = arrays.text_offsets[i] + (int32_t)below(4);
+        arrays.arrays[13 * i] = 1;     /* dimension */
+        arrays.arrays[13 * i + 1] = 1; /* of one element */
+        arrays.array_offsets[i + 1] = 13 * (i + 1);
+        arrays.validity[i / 8] = (uint8_t)next_random();
+    }
+}
+
+static struct qwp_chunk_column chunk_column(enum qwp_column_type type)
+{
+    struct qwp_chunk_column column = {.values = arrays.zeros,
+                                      .validity = below(2) == 0 ? arrays.validity : NULL};
+    switch (type) {
+    case QWP_LONG:
+        column.values = arrays.longs;
+        break;
+    case QWP_SYMBOL:
+        if (below(2) == 0) {
+            column.handles = &arrays.handle;
+            column.handle_count = 1;
+            break;
+        }
+        column.values = arrays.texts;
+        column.offsets = arrays.text_offsets;
+        break;
+    case QWP_VARCHAR:
+    case QWP_BINARY:
+        column.values = arrays.texts;
+        column.offsets = arrays.text_offsets;
+        break;
+    case QWP_DOUBLE_ARRAY:
+    case QWP_LONG_ARRAY:
+        column.values = arrays.arrays;
+        column.offsets = arrays.array_offsets;
+        break;
+    default:
+        break;
+    }
+    return column;
+}
+
+static enum qwp_result chunk_layout(struct qwp_producer *producer, struct qwp_table *table,
+                                    const struct qwp_layout **layout, struct qwp_error *err)
+{
+    uint32_t order[COLUMNS];
+    for (uint32_t c = 0; c < COLUMNS; c++) {
+        order[c] = c;
+    }
+    arrays_fill();
+    const enum qwp_result result = qwp_symbol_intern(producer, "h", 1, &arrays.handle, err);
+    return result == QWP_OK
+               ? qwp_layout_define(table, order, COLUMNS, below(2) == 0 ? QWP_AT_NS : QWP_AT_SERVER,
+                                   layout, err)
+               : result;
+}
+
+/* *pos is where its record begins. */
+static enum qwp_result write_chunk(struct qwp_producer *producer, const struct qwp_layout *layout,
+                                   uint64_t *pos, struct qwp_error *err)
+{
+    struct qwp_chunk_column given[COLUMNS];
+    for (uint32_t c = 0; c < COLUMNS; c++) {
+        given[c] = chunk_column(columns[c].type);
+    }
+    *pos = producer->ring.write_pos;
+    return qwp_chunk_write(producer, layout, given, arrays.times, 0, 1 + below(CHUNK_ROWS_MAX),
+                           NULL, err);
+}
+
 /* ---- harm ---- */
 
 static void flip_bits(unsigned char *at, uint64_t bytes, unsigned count)
@@ -217,6 +306,38 @@ static void spoil_record(struct qwp_ring_tx *ring)
     }
 }
 
+/* Counts, places and sizes of a chunk, its bitmaps, offsets and values. */
+static void spoil_chunk(struct qwp_ring_tx *ring, uint64_t pos)
+{
+    unsigned char *at = ring->data + (pos & ring->data_mask);
+    const uint64_t bytes = ring->data_bytes / 8; /* no record of a chunk is larger */
+    for (uint64_t times = 1 + below(3); times > 0; times--) {
+        unsigned char *entry = at + 16 + (16 * below(COLUMNS + 1));
+        switch (below(6)) {
+        case 0:
+            qwp_store_u32(at + QWP_CHUNK_ROWS_OFF, (uint32_t)odd_number(qwp_load_u32(at + 8)));
+            break;
+        case 1:
+        case 2:
+            entry += 4 * below(4);
+            qwp_store_u32(entry, (uint32_t)odd_number(qwp_load_u32(entry)));
+            break;
+        case 3: { /* one part over another */
+            const unsigned char *other = at + 16 + (16 * below(COLUMNS + 1));
+            memcpy(entry + 8, other + 8, 8);
+            break;
+        }
+        case 4: {
+            unsigned char *part = at + qwp_load_u32(entry + (8 * below(2))) % bytes;
+            qwp_store_u32(part, (uint32_t)odd_number(qwp_load_u32(part)));
+            break;
+        }
+        default:
+            flip_bits(at, bytes, 8);
+        }
+    }
+}
+
 /* Publishes a record of our own making: a header that may be right, and noise. */
 static void forge_record(struct qwp_ring_tx *ring)
 {
@@ -227,7 +348,9 @@ static void forge_record(struct qwp_ring_tx *ring)
     }
     qwp_store_u32(at, below(8) == 0 ? (uint32_t)odd_number(bytes) : bytes);
     qwp_store_u16(at + 4, (uint16_t)below(ring->shape_count + 1));
-    at[6] = below(8) == 0 ? (unsigned char)next_random() : QWP_RECORD_ROW;
+    at[6] = below(8) == 0   ? (unsigned char)next_random()
+            : below(4) == 0 ? QWP_RECORD_CHUNK
+                            : QWP_RECORD_ROW;
     at[7] = (unsigned char)below(4);
     ring->write_pos += bytes;
     qwp_ring_publish(ring, 1);
@@ -382,9 +505,10 @@ static void scribble(struct qwp_ring_tx *ring)
     }
 }
 
-static void harm(struct qwp_ring_tx *ring)
+/* `chunk_pos`: of the youngest chunk; UINT64_MAX: none was written. */
+static void harm(struct qwp_ring_tx *ring, uint64_t chunk_pos)
 {
-    switch (below(16)) {
+    switch (below(20)) {
     case 0:
     case 1:
     case 2:
@@ -413,6 +537,14 @@ static void harm(struct qwp_ring_tx *ring)
         break;
     case 14:
         flip_bits(ring->data, ring->data_bytes, 100);
+        break;
+    case 15:
+    case 16:
+    case 17:
+    case 18:
+        if (chunk_pos != UINT64_MAX) {
+            spoil_chunk(ring, chunk_pos);
+        }
         break;
     default:
         spoil_file(ring);
@@ -445,17 +577,22 @@ static void life(const char *rings, const char *name)
     };
     struct qwp_producer *producer;
     struct qwp_table *table;
+    const struct qwp_layout *layout;
     struct qwp_error err;
     char table_name[40];
     snprintf(table_name, sizeof table_name, "hostile_%u", (unsigned)below(TABLES));
     if (qwp_producer_open(&producer, &options, &err) != QWP_OK ||
-        qwp_table_define(producer, table_name, columns, COLUMNS, &table, &err) != QWP_OK) {
+        qwp_table_define(producer, table_name, columns, COLUMNS, &table, &err) != QWP_OK ||
+        chunk_layout(producer, table, &layout, &err) != QWP_OK) {
         fprintf(stderr, "hostile_producer: %s\n", err.text);
         _exit(NOT_OPENED);
     }
     const unsigned calm = (unsigned)below(20);
+    uint64_t chunk_pos = UINT64_MAX;
     for (unsigned turn = 0;; turn++) {
-        const enum qwp_result result = write_rows(producer, table, (int)below(ROWS_A_TURN), &err);
+        const enum qwp_result result =
+            below(4) == 0 ? write_chunk(producer, layout, &chunk_pos, &err)
+                          : write_rows(producer, table, (int)below(ROWS_A_TURN), &err);
         if (result != QWP_OK && result != QWP_AGAIN) {
             if (result != QWP_CLOSED && turn <= calm) {
                 fprintf(stderr, "hostile_producer: a row before any harm: %s\n", err.text);
@@ -464,7 +601,7 @@ static void life(const char *rings, const char *name)
             _exit(result == QWP_CLOSED ? DETACHED : ENDED);
         }
         if (turn >= calm) {
-            harm(&producer->ring);
+            harm(&producer->ring, chunk_pos);
         }
         if (below(16) == 0) {
             usleep((useconds_t)below(2000));

@@ -318,6 +318,9 @@ START_TEST(resume_beyond_head_and_tail_is_judged)
     ck_assert_uint_eq(pair.rx.head_pos, 64);
     ASSERT_OK(qwp_ring_resume(&pair.rx, 128, &fixture_err));
     ASSERT_RESULT(qwp_ring_poll(&pair.rx), QWP_AGAIN);
+    /* A tail further ahead than the ring has bytes: who counts the rows between would not end. */
+    atomic_store(&pair.tx.header->tail_pos, UINT64_C(1) << 60);
+    ASSERT_RESULT(qwp_ring_resume(&pair.rx, UINT64_C(1) << 59, &fixture_err), QWP_CORRUPT);
     pair_close(&pair);
 }
 END_TEST

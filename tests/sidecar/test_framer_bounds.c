@@ -266,6 +266,28 @@ START_TEST(bounds_symbol_younger_than_the_delta_is_a_fault)
 }
 END_TEST
 
+/* The same where the dictionary is empty: of a ring that was in use before, symbols are interned by
+ * the rows that use them, and until then stand for the first there is. */
+START_TEST(bounds_symbol_that_no_row_used_is_a_fault)
+{
+    struct qwp_framer_fault fault;
+    size_t len;
+    struct qwp_shape *shape = shape_define("t", "s", 1, QWP_TYPE_SYMBOL);
+    ck_assert_int_eq(qwp_ring_define_symbol(&ring, "unused", 6, NULL), QWP_OK);
+    unsigned char *record = row_write(shape, 0, false);
+    qwp_store_u32(record + shape->columns[0].off, 1);
+    source->symbols.is_live = false;
+    look_well();
+    qwp_framer_begin(framer, frame, FRAME_BYTES, 0);
+    ck_assert_int_eq(take_all(&fault), QWP_AGAIN);
+    ck_assert_uint_eq(qwp_dict_count(dict), 0);
+    qwp_store_u32(record + shape->columns[0].off, 0);
+    ck_assert_int_eq(qwp_framer_finish(framer, &len, &fault), QWP_CORRUPT);
+    qwp_framer_abandon(framer);
+    qwp_shape_destroy(shape);
+}
+END_TEST
+
 /* Publishes a row whose one column, a symbol, is text of `len` bytes. */
 static void symbol_text_write(const struct qwp_shape *shape, uint16_t number, uint32_t len)
 {
@@ -360,6 +382,7 @@ int main(void)
     tcase_add_test(tcase, bounds_columns_of_several_shapes_beyond_a_table_come_in_blocks_apart);
     tcase_add_test(tcase, bounds_chunk_of_the_widest_table_is_taken);
     tcase_add_test(tcase, bounds_symbol_younger_than_the_delta_is_a_fault);
+    tcase_add_test(tcase, bounds_symbol_that_no_row_used_is_a_fault);
     tcase_add_test(tcase, bounds_symbol_longer_than_any_may_be_is_a_fault);
     tcase_add_test(tcase, bounds_symbol_longer_than_the_room_asks_for_more);
     tcase_add_test(tcase, bounds_more_shapes_than_rows_can_name_are_a_fault);
