@@ -410,7 +410,7 @@ def section_parts(page):
     page.bars("encode", "Encoding a row, by type and width", "ns", [
         (name, {"warm": warm.median(name, "ns"), "cold": cold.median(name, "ns")})
         for name, case in warm.cases.items() if case["base"] is not None])
-    for program in ("bench_encode", "bench_store", "bench_session"):
+    for program in ("bench_encode", "bench_chunk", "bench_store", "bench_session"):
         for part in page.programs.get(program, {}).values():
             page.add(details(Part("%s: %s" % (program, part.title), part.cases, part.failed)))
 
