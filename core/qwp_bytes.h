@@ -5,6 +5,7 @@
 #ifndef QWP_BYTES_H
 #define QWP_BYTES_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -54,6 +55,23 @@ static inline void qwp_store_u64(void *at, uint64_t v)
 static inline void qwp_store_i64(void *at, int64_t v)
 {
     memcpy(at, &v, sizeof v);
+}
+
+/* Of memory that another process may write: atomic, so that the compiler cannot load it again once
+ * the value is judged. Aligned. */
+static inline uint8_t qwp_load_once_u8(const unsigned char *at)
+{
+    return atomic_load_explicit((const _Atomic uint8_t *)at, memory_order_relaxed);
+}
+
+static inline uint32_t qwp_load_once_u32(const unsigned char *at)
+{
+    return atomic_load_explicit((const _Atomic uint32_t *)(const void *)at, memory_order_relaxed);
+}
+
+static inline uint64_t qwp_load_once_u64(const unsigned char *at)
+{
+    return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at, memory_order_relaxed);
 }
 
 /* `step` is a power of two. */

@@ -4,6 +4,7 @@
 
 #include "core/qwp_assert.h"
 #include "core/qwp_bits.h"
+#include "core/qwp_copy.h"
 #include "core/wire/qwp_encode_internal.h"
 #include "core/wire/qwp_gather.h"
 #include "core/wire/qwp_narrow.h"
@@ -21,13 +22,6 @@ struct range {
     uint32_t first_row; /* 0 or 1 */
 };
 
-/* A copy that is not read again from where it came. */
-static void copy_once(void *dst, const unsigned char *src, size_t len)
-{
-    memcpy(dst, src, len);
-    __asm__ volatile("" : : "r"(dst) : "memory");
-}
-
 static const struct qwp_chunk_part *part_of(const struct range *range, const struct column *column)
 {
     return &range->chunk->parts[column->index];
@@ -37,6 +31,13 @@ static const struct qwp_chunk_part *part_of(const struct range *range, const str
 static uint32_t values_ahead(const struct range *range, const struct column *column)
 {
     return range->first_row - (range->first_row && range->e.scratch->first_null[column->index]);
+}
+
+/* How many of the column's values go from number `first` on at a time. */
+static uint32_t values_of_slice(const struct column *column, uint32_t first)
+{
+    const uint32_t left = column->value_count - first;
+    return left < COPY_VALUES ? left : COPY_VALUES;
 }
 
 static enum qwp_result fault(struct range *range, const struct column *column, const char *what)
@@ -78,38 +79,87 @@ static enum qwp_result put_nulls(struct range *range, struct column *column)
 
 /* --- one column's values --- */
 
+/* A slice of n symbols on its way out. */
+struct symbols {
+    const unsigned char *indexes; /* in the record */
+    uint32_t n;
+    const uint32_t *codes; /* of all symbols */
+    uint32_t count;
+};
+
+/* All varints are of `width` bytes, a constant: so none waits for the one before to tell where it
+ * goes. False, and what was stored is of no use: some are not, or there is no such symbol. */
+static inline __attribute__((always_inline)) bool
+put_equal_codes(const struct symbols *symbols, uint32_t width, unsigned char *restrict at)
+{
+    const uint32_t *codes = symbols->codes;
+    const uint32_t count = symbols->count;
+    uint32_t differ = 0;
+    for (size_t i = 0; i < symbols->n; i++) {
+        const uint32_t index = qwp_load_once_u32(symbols->indexes + 4 * i);
+        if (index >= count) {
+            return false;
+        }
+        const uint32_t code = codes[index];
+        memcpy(at + width * i, &code, width);
+        differ |= code >> 24 ^ width;
+    }
+    return differ == 0;
+}
+
+/* *width: that of all of them, or 0. NULL: there is no such symbol. */
+static unsigned char *put_any_codes(const struct symbols *symbols, unsigned char *at,
+                                    uint32_t *width)
+{
+    uint32_t shorter = UINT32_MAX;
+    uint32_t longer = 0;
+    for (size_t i = 0; i < symbols->n; i++) {
+        const uint32_t index = qwp_load_once_u32(symbols->indexes + 4 * i);
+        if (index >= symbols->count) {
+            return NULL;
+        }
+        const uint32_t code = symbols->codes[index];
+        qwp_store_u32(at, code);
+        at += code >> 24;
+        shorter &= code;
+        longer |= code;
+    }
+    *width = shorter >> 24 == longer >> 24 ? longer >> 24 : 0;
+    return at;
+}
+
 static enum qwp_result put_symbols(struct range *range, struct column *column)
 {
-    const struct qwp_chunk *chunk = range->chunk;
     const struct qwp_chunk_part *part = part_of(range, column);
     const uint32_t ahead = values_ahead(range, column);
-    unsigned char *at = column->at;
-    uint32_t indexes[COPY_VALUES];
+    uint32_t width = 1;
     for (uint32_t i = 0; i < column->value_count; i += COPY_VALUES) {
-        const uint32_t left = column->value_count - i;
-        const uint32_t n = left < COPY_VALUES ? left : COPY_VALUES;
-        if (part->codes != NULL) {
-            for (uint32_t k = 0; k < n; k++) {
-                const uint32_t code = part->codes[ahead + i + k];
-                qwp_store_u32(at, code);
-                at += code >> 24;
-            }
+        const struct symbols symbols = {.indexes = part->values + 4 * (size_t)(ahead + i),
+                                        .n = values_of_slice(column, i),
+                                        .codes = range->chunk->symbol_codes,
+                                        .count = range->chunk->symbol_count};
+        if ((width == 1 && put_equal_codes(&symbols, 1, column->at)) ||
+            (width == 2 && put_equal_codes(&symbols, 2, column->at))) {
+            column->at += width * symbols.n;
             continue;
         }
-        copy_once(indexes, part->values + 4 * (size_t)(ahead + i), 4 * (size_t)n);
-        for (uint32_t k = 0; k < n; k++) {
-            if (indexes[k] >= chunk->symbol_count) {
-                return fault(range, column, "a symbol that was not defined");
-            }
-            const uint32_t code = chunk->symbol_codes[indexes[k]];
-            qwp_store_u32(at, code);
-            at += code >> 24;
+        unsigned char *end = put_any_codes(&symbols, column->at, &width);
+        if (end == NULL) {
+            return fault(range, column, "a symbol that was not defined");
         }
+        column->at = end;
     }
-    const bool known = chunk->symbol_end == 0 ||
-                       qwp_encode_unknown_symbol(column->at, at, chunk->symbol_end) == UINT32_MAX;
-    column->at = at;
-    return known ? QWP_OK : fault(range, column, "a symbol younger than its row");
+    return QWP_OK;
+}
+
+/* Codes of symbols that came as texts. */
+static void put_own_codes(const struct range *range, struct column *column)
+{
+    const uint32_t *codes = part_of(range, column)->codes + values_ahead(range, column);
+    for (uint32_t i = 0; i < column->value_count; i++) {
+        qwp_store_u32(column->at, codes[i]);
+        column->at += codes[i] >> 24;
+    }
 }
 
 /* Stores what fits in the column's present width and makes it wider when something does not. */
@@ -122,19 +172,20 @@ static void put_narrow(struct range *range, struct column *column)
     uint64_t slice[COPY_VALUES];
     column->width = qwp_encode_narrowest(type);
     column->values = column->at;
-    for (uint32_t i = 0; i < column->value_count; i += COPY_VALUES) {
-        const uint32_t left = column->value_count - i;
-        const uint32_t n = left < COPY_VALUES ? left : COPY_VALUES;
-        copy_once(slice, values + (size_t)i * full, (size_t)n * full);
-        while (column->width < full &&
-               !qwp_narrow((unsigned char *)slice, n, type, column->width, column->at)) {
-            qwp_encode_widen(column);
+    uint32_t done = 0;
+    while (done < column->value_count && column->width < full) {
+        const uint32_t n = values_of_slice(column, done);
+        qwp_copy(slice, values + (size_t)done * full, (size_t)n * full);
+        if (qwp_narrow((unsigned char *)slice, n, type, column->width, column->at)) {
+            column->at += (size_t)n * column->width;
+            done += n;
+        } else {
+            qwp_encode_widen(column); /* and again, of what is then in the record */
         }
-        if (column->width == full) {
-            memcpy(column->at, slice, (size_t)n * full);
-        }
-        column->at += (size_t)n * column->width;
     }
+    const size_t rest = (size_t)(column->value_count - done) * full;
+    qwp_copy(column->at, values + (size_t)done * full, rest);
+    column->at += rest;
     range->e.start[range->e.scratch->type_offs[column->index]] = qwp_encode_narrow_type(column);
 }
 
@@ -144,8 +195,8 @@ static void put_fixed(struct range *range, struct column *column, uint32_t width
         *column->at++ = column->def->parameter;
     }
     const size_t bytes = (size_t)column->value_count * width;
-    memcpy(column->at, part_of(range, column)->values + (size_t)values_ahead(range, column) * width,
-           bytes);
+    qwp_copy(column->at,
+             part_of(range, column)->values + (size_t)values_ahead(range, column) * width, bytes);
     column->at += bytes;
 }
 
@@ -165,8 +216,7 @@ static enum qwp_result put_geohashes(struct range *range, struct column *column)
     column->at = qwp_varint_put(column->at, bits);
     uint64_t beyond = 0;
     for (uint32_t i = 0; i < column->value_count; i++) {
-        uint64_t value;
-        copy_once(&value, values + 8 * (size_t)i, sizeof value);
+        const uint64_t value = qwp_load_once_u64(values + 8 * (size_t)i);
         beyond |= value >> bits;
         qwp_store_u64(column->at, value);
         column->at += width;
@@ -176,9 +226,9 @@ static enum qwp_result put_geohashes(struct range *range, struct column *column)
 
 static const int64_t *copy_times(struct range *range, const struct column *column)
 {
-    copy_once(range->e.scratch->times,
-              part_of(range, column)->values + 8 * (size_t)values_ahead(range, column),
-              8 * (size_t)column->value_count);
+    qwp_copy(range->e.scratch->times,
+             part_of(range, column)->values + 8 * (size_t)values_ahead(range, column),
+             8 * (size_t)column->value_count);
     return range->e.scratch->times;
 }
 
@@ -190,7 +240,7 @@ static enum qwp_result put_texts(struct range *range, struct column *column)
     const uint32_t len_max = part->values_bytes - 4 * (part->value_count + 1);
     unsigned char *offsets = column->at;
     unsigned char *texts = offsets + 4 * ((size_t)count + 1);
-    copy_once(offsets, part->values + 4 * (size_t)ahead, 4 * ((size_t)count + 1));
+    qwp_copy(offsets, part->values + 4 * (size_t)ahead, 4 * ((size_t)count + 1));
     const uint32_t base = qwp_load_u32(offsets);
     /* What stands ahead was bounded by the same sum. */
     uint32_t bad = base != (ahead == 0 ? 0 : range->e.scratch->first_bytes[column->index]);
@@ -205,7 +255,7 @@ static enum qwp_result put_texts(struct range *range, struct column *column)
         return fault(range, column, "text offsets that fall or pass the text's end");
     }
     const uint32_t len = last - base;
-    copy_once(texts, part->values + 4 * ((size_t)part->value_count + 1) + base, len);
+    qwp_copy(texts, part->values + 4 * ((size_t)part->value_count + 1) + base, len);
     if (column->def->type == QWP_TYPE_VARCHAR && !qwp_encode_is_ascii(texts, len) &&
         qwp_encode_bad_text(offsets, texts, 0, count) != count) {
         return fault(range, column, "invalid UTF-8");
@@ -222,7 +272,7 @@ static enum qwp_result put_arrays(struct range *range, struct column *column)
         values_ahead(range, column) == 0 ? 0 : range->e.scratch->first_bytes[column->index];
     const size_t room = part->values_bytes - ahead;
     unsigned char *const first = column->at;
-    copy_once(first, part->values + ahead, room);
+    qwp_copy(first, part->values + ahead, room);
     for (uint32_t i = 0; i < column->value_count; i++) {
         const size_t bytes = qwp_array_bytes(column->at, room - (size_t)(column->at - first));
         if (bytes == 0) {
@@ -247,7 +297,11 @@ static enum qwp_result put_column(struct range *range, uint32_t index, unsigned 
         put_booleans(range, &column);
         break;
     case QWP_TYPE_SYMBOL:
-        result = put_symbols(range, &column);
+        if (part_of(range, &column)->codes != NULL) {
+            put_own_codes(range, &column);
+        } else {
+            result = put_symbols(range, &column);
+        }
         break;
     case QWP_TYPE_GEOHASH:
         result = put_geohashes(range, &column);
@@ -281,9 +335,14 @@ static enum qwp_result put_designated(struct range *range, unsigned char **at)
 {
     const uint32_t rows = range->block.row_count;
     const struct column column = {.index = range->chunk->column_count, .value_count = rows};
-    const int64_t *times = copy_times(range, &column);
-    if (qwp_encode_bad_time(times, rows, range->chunk->designated_type) != rows) {
-        return fault(range, &column, "designated timestamp out of range");
+    const unsigned char *values = part_of(range, &column)->values + 8 * (size_t)range->first_row;
+    for (uint32_t i = 0; i < rows; i += COPY_VALUES) {
+        const uint32_t n = values_of_slice(&column, i);
+        int64_t *times = range->e.scratch->times + i;
+        qwp_copy(times, values + 8 * (size_t)i, 8 * (size_t)n);
+        if (qwp_encode_bad_time(times, n, range->chunk->designated_type) != n) {
+            return fault(range, &column, "designated timestamp out of range");
+        }
     }
     *at = qwp_encode_put_designated(&range->e, *at);
     return QWP_OK;
@@ -325,7 +384,7 @@ static size_t guess_time_saving(const struct qwp_chunk *chunk, const struct enco
     const uint32_t n =
         chunk->row_count < QWP_ENCODE_SAMPLE_TIMES ? chunk->row_count : QWP_ENCODE_SAMPLE_TIMES;
     int64_t times[QWP_ENCODE_SAMPLE_TIMES];
-    copy_once(times, chunk->parts[chunk->column_count].values, n * sizeof *times);
+    qwp_copy(times, chunk->parts[chunk->column_count].values, n * sizeof *times);
     return qwp_encode_time_saving(e, chunk->designated_type, times, n);
 }
 

@@ -1,23 +1,6 @@
 #include "core/wire/qwp_gather.h"
 
-#include <stdatomic.h>
-
 #include "core/wire/qwp_wire.h"
-
-static inline uint8_t load_once_u8(const unsigned char *at)
-{
-    return atomic_load_explicit((const _Atomic uint8_t *)at, memory_order_relaxed);
-}
-
-static inline uint32_t load_once_u32(const unsigned char *at)
-{
-    return atomic_load_explicit((const _Atomic uint32_t *)(const void *)at, memory_order_relaxed);
-}
-
-static inline uint64_t load_once_u64(const unsigned char *at)
-{
-    return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at, memory_order_relaxed);
-}
 
 /* --- fields that are copied as they are --- */
 
@@ -165,7 +148,7 @@ INLINE uint64_t store_narrow(unsigned char *dst, const unsigned char *field, uin
                              uint32_t width)
 {
     if (type == QWP_TYPE_DOUBLE) {
-        const uint64_t bits = load_once_u64(field);
+        const uint64_t bits = qwp_load_once_u64(field);
         double wide;
         memcpy(&wide, &bits, sizeof wide);
         const float narrow = (float)wide;
@@ -175,8 +158,8 @@ INLINE uint64_t store_narrow(unsigned char *dst, const unsigned char *field, uin
         memcpy(&back_bits, &back, sizeof back_bits);
         return bits ^ back_bits;
     }
-    const int64_t v =
-        type == QWP_TYPE_LONG ? (int64_t)load_once_u64(field) : (int32_t)load_once_u32(field);
+    const int64_t v = type == QWP_TYPE_LONG ? (int64_t)qwp_load_once_u64(field)
+                                            : (int32_t)qwp_load_once_u32(field);
     memcpy(dst, &v, width);
     return integer_excess(v, width);
 }
@@ -264,7 +247,7 @@ INLINE uint32_t gather_symbol_columns(const unsigned char *const *rows, uint32_t
         uint32_t index[QWP_GATHER_MANY_MAX];
         UNROLL
         for (uint32_t c = 0; c < columns; c++) {
-            index[c] = load_once_u32(fields + 4 * c);
+            index[c] = qwp_load_once_u32(fields + 4 * c);
             if (__builtin_expect(index[c] >= count, 0)) {
                 return i;
             }
@@ -314,7 +297,7 @@ uint32_t qwp_gather_booleans(const unsigned char *const *rows, uint32_t n, uint3
 {
     unsigned all = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint8_t value = load_once_u8(rows[i] + off);
+        const uint8_t value = qwp_load_once_u8(rows[i] + off);
         dst[i] = value;
         all |= value;
     }
@@ -334,7 +317,7 @@ uint32_t qwp_gather_geohashes(const unsigned char *const *rows, uint32_t n, uint
     unsigned char *end = *at;
     const uint32_t width = (bits + 7) / 8;
     for (uint32_t i = 0; i < n; i++) {
-        const uint64_t hash = load_once_u64(rows[i] + off);
+        const uint64_t hash = qwp_load_once_u64(rows[i] + off);
         if (__builtin_expect(hash >> bits != 0, 0)) {
             return i;
         }

@@ -5,43 +5,54 @@
 #include "core/wire/qwp_wire.h"
 
 /* Each loop is inlined with constants for all but n. The sum of misfits is what a compiler turns
- * into vectors; an early exit is not. */
-#define NARROW_INTEGERS(from_type, to_type, lowest, highest)                                       \
+ * into vectors; an early exit is not, nor (without SSE 4.2) a comparison of 64 bits: a value is out
+ * of range when, moved to begin at 0, it has bits above those of the narrow type. */
+#define NARROW_INTEGERS(from_type, to_type, lowest)                                                \
     do {                                                                                           \
-        from_type beyond = 0;                                                                      \
+        from_type excess = 0;                                                                      \
         for (uint32_t i = 0; i < n; i++) {                                                         \
             from_type value;                                                                       \
             memcpy(&value, values + i * sizeof value, sizeof value);                               \
             const to_type narrow = (to_type)value;                                                 \
             memcpy(dst + i * sizeof narrow, &narrow, sizeof narrow);                               \
-            beyond |= (from_type)(value < (lowest)) | (from_type)(value > (highest));              \
+            excess |= value - (from_type)(lowest);                                                 \
         }                                                                                          \
-        return beyond == 0;                                                                        \
+        return excess >> 8 * sizeof(to_type) == 0;                                                 \
     } while (0)
 
 static bool long_to_byte(const unsigned char *values, uint32_t n, unsigned char *dst)
 {
-    NARROW_INTEGERS(int64_t, int8_t, INT8_MIN, INT8_MAX);
+    NARROW_INTEGERS(uint64_t, uint8_t, INT8_MIN);
 }
 
 static bool long_to_short(const unsigned char *values, uint32_t n, unsigned char *dst)
 {
-    NARROW_INTEGERS(int64_t, int16_t, INT16_MIN, INT16_MAX);
+    NARROW_INTEGERS(uint64_t, uint16_t, INT16_MIN);
 }
 
+/* The lowest INT is its null. */
 static bool long_to_int(const unsigned char *values, uint32_t n, unsigned char *dst)
 {
-    NARROW_INTEGERS(int64_t, int32_t, INT32_MIN + 1, INT32_MAX); /* the lowest is its null */
+    uint64_t excess = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t value;
+        memcpy(&value, values + i * sizeof value, sizeof value);
+        const uint32_t narrow = (uint32_t)value;
+        memcpy(dst + i * sizeof narrow, &narrow, sizeof narrow);
+        value -= (uint64_t)INT32_MIN;
+        excess |= value | (value - 1);
+    }
+    return excess >> 32 == 0;
 }
 
 static bool int_to_byte(const unsigned char *values, uint32_t n, unsigned char *dst)
 {
-    NARROW_INTEGERS(int32_t, int8_t, INT8_MIN, INT8_MAX);
+    NARROW_INTEGERS(uint32_t, uint8_t, INT8_MIN);
 }
 
 static bool int_to_short(const unsigned char *values, uint32_t n, unsigned char *dst)
 {
-    NARROW_INTEGERS(int32_t, int16_t, INT16_MIN, INT16_MAX);
+    NARROW_INTEGERS(uint32_t, uint16_t, INT16_MIN);
 }
 
 static bool double_to_float(const unsigned char *values, uint32_t n, unsigned char *dst)

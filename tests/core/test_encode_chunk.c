@@ -320,6 +320,105 @@ START_TEST(chunks_that_change_meanwhile_are_refused_or_decodable)
 }
 END_TEST
 
+/* One column and no nulls, as a chunk of its own. */
+static enum qwp_result encode_one(uint8_t type, const void *values, uint32_t rows, unsigned flags,
+                                  unsigned char *dst, struct qwp_encoded *done)
+{
+    static struct qwp_encoder encoder;
+    const struct qwp_block_column column = {{"c", 1}, type, 0};
+    const struct qwp_chunk_part part = {
+        .values = values, .values_bytes = rows * qwp_type_field_bytes(type), .value_count = rows};
+    const struct qwp_chunk chunk = {.table = {"t", 1},
+                                    .columns = &column,
+                                    .column_count = 1,
+                                    .designated_type = QWP_TYPE_NONE,
+                                    .row_count = rows,
+                                    .parts = &part,
+                                    .symbol_codes = symbol_codes,
+                                    .symbol_count = RANDOM_SYMBOLS};
+    return qwp_chunk_encode(&encoder, &chunk, flags, dst, done);
+}
+
+enum { ONE_ROWS = 700, ONE_HEADER_BYTES = 32 };
+
+START_TEST(undefined_symbol_is_refused_wherever_it_stands)
+{
+    static uint32_t indexes[ONE_ROWS];
+    static unsigned char dst[4 * ONE_ROWS + ONE_HEADER_BYTES];
+    const uint32_t others[] = {5, 1000, RANDOM_SYMBOLS - 1}; /* of one, two, three bytes */
+    for (uint32_t row = 0; row < ONE_ROWS; row++) {
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+            for (uint32_t r = 0; r < ONE_ROWS; r++) {
+                indexes[r] = others[i];
+            }
+            struct qwp_encoded done;
+            ck_assert_int_eq(encode_one(QWP_TYPE_SYMBOL, indexes, ONE_ROWS, 0, dst, &done), QWP_OK);
+            indexes[row] = RANDOM_SYMBOLS;
+            ck_assert_int_eq(encode_one(QWP_TYPE_SYMBOL, indexes, ONE_ROWS, 0, dst, &done),
+                             QWP_CORRUPT);
+        }
+    }
+}
+END_TEST
+
+/* The narrowest type that holds the value and does not take it for its null. */
+static const struct {
+    int64_t value;
+    uint8_t type;
+} narrowest[] = {
+    {INT8_MAX, QWP_TYPE_BYTE},
+    {INT8_MIN, QWP_TYPE_BYTE},
+    {INT8_MAX + 1, QWP_TYPE_SHORT},
+    {INT8_MIN - 1, QWP_TYPE_SHORT},
+    {INT16_MAX, QWP_TYPE_SHORT},
+    {INT16_MIN, QWP_TYPE_SHORT},
+    {INT16_MAX + 1, QWP_TYPE_INT},
+    {INT16_MIN - 1, QWP_TYPE_INT},
+    {INT32_MAX, QWP_TYPE_INT},
+    {INT64_C(1) + INT32_MIN, QWP_TYPE_INT},
+    {INT64_C(1) + INT32_MAX, QWP_TYPE_LONG},
+    {INT32_MIN, QWP_TYPE_LONG},
+    {INT64_C(-1) + INT32_MIN, QWP_TYPE_LONG},
+    {INT64_MAX, QWP_TYPE_LONG},
+    {INT64_MIN, QWP_TYPE_LONG},
+};
+
+START_TEST(integers_go_in_the_narrowest_type)
+{
+    static int64_t longs[ONE_ROWS];
+    static int32_t ints[ONE_ROWS];
+    static unsigned char dst[8 * ONE_ROWS + 2 * ONE_HEADER_BYTES];
+    enum { TYPE_OFF = 2 + 2 + 1 + 2 }; /* table, rows, columns, name */
+    for (size_t i = 0; i < sizeof narrowest / sizeof narrowest[0]; i++) {
+        for (uint32_t row = 1; row < ONE_ROWS; row += 37) {
+            struct qwp_encoded done;
+            longs[row] = narrowest[i].value;
+            ck_assert_int_eq(
+                encode_one(QWP_TYPE_LONG, longs, ONE_ROWS, QWP_ENCODE_COMPACT, dst, &done), QWP_OK);
+            longs[row] = 0;
+            if (done.table_count == 2) { /* else a sampled row said that it does not pay */
+                const unsigned char *second = dst + TYPE_OFF - 1 + 1 + 1 + 8; /* rows: one byte */
+                ck_assert_uint_eq(second[TYPE_OFF], narrowest[i].type);
+            }
+            ints[row] = (int32_t)narrowest[i].value;
+            if (ints[row] != narrowest[i].value) {
+                ints[row] = 0;
+                continue;
+            }
+            ck_assert_int_eq(
+                encode_one(QWP_TYPE_INT, ints, ONE_ROWS, QWP_ENCODE_COMPACT, dst, &done), QWP_OK);
+            ints[row] = 0;
+            if (done.table_count == 2) {
+                const unsigned char *second = dst + TYPE_OFF - 1 + 1 + 1 + 4;
+                ck_assert_uint_eq(second[TYPE_OFF], narrowest[i].type == QWP_TYPE_LONG
+                                                        ? QWP_TYPE_INT
+                                                        : narrowest[i].type);
+            }
+        }
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("encode_chunk");
@@ -329,6 +428,8 @@ int main(void)
     tcase_add_test(tcase, chunk_then_decode_gives_rows_back);
     tcase_add_test(tcase, spoilt_chunks_are_refused_or_decodable);
     tcase_add_test(tcase, chunks_that_change_meanwhile_are_refused_or_decodable);
+    tcase_add_test(tcase, undefined_symbol_is_refused_wherever_it_stands);
+    tcase_add_test(tcase, integers_go_in_the_narrowest_type);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
