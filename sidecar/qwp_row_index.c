@@ -318,6 +318,9 @@ enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_sourc
             return qwp_fail(err, QWP_CORRUPT, 0, "a unit of more than %u bytes",
                             rx->unit_bytes_max);
         }
+        if (index->count - first > QWP_BLOCK_ROWS_MAX) {
+            return qwp_fail(err, QWP_CORRUPT, 0, "a unit of more than %d rows", QWP_BLOCK_ROWS_MAX);
+        }
     } while ((header.flags & QWP_RECORD_MORE) != 0);
     if (index->count == first) {
         return qwp_fail(err, QWP_CORRUPT, 0, "a unit without rows");

@@ -14,7 +14,7 @@
 #include "core/wire/qwp_decode.h"
 #include "ipc/qwp_rendezvous.h"
 
-enum { FRAME_BYTES = 1024 * 1024, RING_BYTES = 4 * 1024 * 1024, DEFS_BYTES = 4 * 1024 * 1024 };
+enum { FRAME_BYTES = 1024 * 1024, RING_BYTES = 16 * 1024 * 1024, DEFS_BYTES = 4 * 1024 * 1024 };
 
 static char dir[] = "/tmp/qwp-bounds-XXXXXX";
 static int dir_fd;
@@ -353,6 +353,29 @@ START_TEST(bounds_symbol_longer_than_the_room_asks_for_more)
 }
 END_TEST
 
+/* Rows may be as short as their header, and what is noted of each is longer. */
+START_TEST(bounds_unit_of_more_rows_than_a_block_is_a_fault)
+{
+    struct qwp_framer_fault fault;
+    struct qwp_shape *shape;
+    ck_assert_int_eq(
+        qwp_shape_create(&shape, (struct qwp_name){"t", 1}, NULL, 0, QWP_TYPE_NONE, NULL), QWP_OK);
+    ck_assert_int_eq(qwp_ring_define_shape(&ring, shape, NULL), QWP_OK);
+    for (int i = 0; i <= QWP_BLOCK_ROWS_MAX; i++) {
+        (void)record_begin(QWP_RECORD_HEADER_BYTES, 0, QWP_RECORD_ROW,
+                           i < QWP_BLOCK_ROWS_MAX ? QWP_RECORD_MORE : 0);
+        qwp_ring_commit(&ring, QWP_RECORD_HEADER_BYTES);
+    }
+    qwp_ring_publish(&ring, QWP_BLOCK_ROWS_MAX + 1);
+    look_well();
+    qwp_framer_begin(framer, frame, FRAME_BYTES, 0);
+    ck_assert_int_eq(take_all(&fault), QWP_CORRUPT);
+    ck_assert_ptr_eq(fault.source, source);
+    qwp_framer_abandon(framer);
+    qwp_shape_destroy(shape);
+}
+END_TEST
+
 /* A ring with room for them may define more shapes than its rows can name: they are not kept. Each
  * with a column of its own; to find one among the others takes no longer with many. */
 START_TEST(bounds_more_shapes_than_rows_can_name_are_a_fault)
@@ -385,6 +408,7 @@ int main(void)
     tcase_add_test(tcase, bounds_symbol_that_no_row_used_is_a_fault);
     tcase_add_test(tcase, bounds_symbol_longer_than_any_may_be_is_a_fault);
     tcase_add_test(tcase, bounds_symbol_longer_than_the_room_asks_for_more);
+    tcase_add_test(tcase, bounds_unit_of_more_rows_than_a_block_is_a_fault);
     tcase_add_test(tcase, bounds_more_shapes_than_rows_can_name_are_a_fault);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
