@@ -373,6 +373,7 @@ struct visit {
     uint64_t bytes; /* that wait */
     uint64_t rows;  /* by the producers' count: for pacing only */
     bool half_full; /* some ring */
+    bool defining;  /* likewise: it is to be looked at again at once */
 };
 
 static void source_visit(struct qwp_intake *intake, struct qwp_source *source, int64_t now_ns,
@@ -393,12 +394,15 @@ static void source_visit(struct qwp_intake *intake, struct qwp_source *source, i
     }
     if (polled == QWP_OK) {
         qwp_sights_saw(&source->sights, source->rx.head_pos, seen_pos, now_ns);
+    }
+    if (polled == QWP_OK || source->defining) {
         struct qwp_error err;
         const uint32_t shapes = source->shape_count;
         const enum qwp_result defined =
             qwp_source_define(source, intake->def_entry, &intake->schema, intake->dict, &err);
         qwp_intake_note_writers(intake, source, shapes);
-        if (defined != QWP_OK) {
+        visit->defining |= defined == QWP_AGAIN;
+        if (defined != QWP_OK && defined != QWP_AGAIN) {
             detach(intake, source, err.text);
             return;
         }
@@ -566,9 +570,9 @@ bool qwp_intake_do_work(struct qwp_intake *intake, int64_t now_ns, int64_t *next
         return worked;
     }
     const struct visit visit = visit_all(intake, now_ns);
-    worked |= orphans_remove(intake);
+    worked |= orphans_remove(intake) || visit.defining;
     if (visit.bytes == 0) {
-        intake->more_due = false;
+        intake->more_due = visit.defining;
         intake->first_seen_ns = 0;
         stall_forget(intake, now_ns, next_ns);
         return worked;

@@ -13,7 +13,10 @@
 #include "ipc/qwp_guard.h"
 #include "ipc/qwp_shared_text.h"
 
-enum { SHAPE_COLUMNS_MAX = 1024 * 1024 }; /* of one producer [160 MB] */
+enum {
+    SHAPE_COLUMNS_MAX = 1024 * 1024, /* of one producer [160 MB] */
+    DEFINE_STEP_BYTES = 64 * 1024,   /* [0.5 ms, were they all symbols] */
+};
 
 static void store_u32(_Atomic uint32_t *at, uint32_t v)
 {
@@ -256,9 +259,14 @@ enum qwp_result qwp_source_define(struct qwp_source *source, unsigned char *entr
                                   struct qwp_schema *schema, struct qwp_dict *dict,
                                   struct qwp_error *err)
 {
+    const uint64_t end = source->rx.defs_seen + DEFINE_STEP_BYTES;
     for (;;) {
         struct qwp_ring_def def;
         const uint64_t pos = source->rx.defs_seen;
+        source->defining = pos >= end;
+        if (source->defining) {
+            return QWP_AGAIN;
+        }
         enum qwp_result result = qwp_ring_next_def(&source->rx, entry, &def, err);
         if (result == QWP_AGAIN) {
             source->symbols.is_live = true;

@@ -38,6 +38,7 @@ struct qwp_source {
     /* Its next rows bring symbols, and it has used its share of this generation, or nobody may
      * bring any: it goes on in the next one. */
     bool waits_symbols;
+    bool defining; /* definitions below tail_seen_pos were not all taken in yet */
     bool orphan;   /* the producer is gone: drain, then remove */
     bool closed;   /* told so, though its lock was still held: to be looked at again */
     bool detached; /* faulty: never read again */
@@ -58,14 +59,16 @@ QWP_MUST_USE enum qwp_result qwp_source_open(struct qwp_source **out, int dir_fd
 /* Its rows can be taken now. */
 static inline bool qwp_source_is_ready(const struct qwp_source *source)
 {
-    return !source->detached && !source->held && !source->waits_symbols;
+    return !source->detached && !source->held && !source->waits_symbols && !source->defining;
 }
 /* Gives the source its entry in the control file. */
 void qwp_source_show(struct qwp_source *source, struct qwp_control_producer *slot);
 void qwp_source_close(struct qwp_source *source);
 
-/* Takes in every definition that is published. `entry`: QWP_RING_DEF_BYTES_MAX of scratch.
- * QWP_CORRUPT or QWP_INVALID: the source is at fault; QWP_LIMIT, QWP_NOMEM: a bound of ours. */
+/* Takes in the definitions that are published, so many at a time that nobody else waits for long.
+ * `entry`: QWP_RING_DEF_BYTES_MAX of scratch. QWP_AGAIN: not all of them (source->defining): again,
+ * before any of its rows; QWP_CORRUPT or QWP_INVALID: the source is at fault; QWP_LIMIT, QWP_NOMEM:
+ * a bound of ours. */
 QWP_MUST_USE enum qwp_result qwp_source_define(struct qwp_source *source, unsigned char *entry,
                                                struct qwp_schema *schema, struct qwp_dict *dict,
                                                struct qwp_error *err);

@@ -425,9 +425,12 @@ static void look(struct world *w, struct ring *ring)
     const enum qwp_result polled = qwp_ring_poll(&source->rx);
     if (polled == QWP_CORRUPT) {
         detach(w, source, "impossible tail position");
-    } else if (polled == QWP_OK &&
-               qwp_source_define(source, def_entry, &w->schema, w->dict, &err) != QWP_OK) {
-        detach(w, source, err.text);
+    } else if (polled == QWP_OK || source->defining) {
+        const enum qwp_result defined =
+            qwp_source_define(source, def_entry, &w->schema, w->dict, &err);
+        if (defined != QWP_OK && defined != QWP_AGAIN) {
+            detach(w, source, err.text);
+        }
     }
 }
 
