@@ -503,7 +503,8 @@ static enum qwp_result chunk_flush(struct qwp_framer *framer, const struct qwp_r
     }
     delta_write(framer);
     chunk.symbol_count = symbols_known(framer, row->source);
-    chunk.symbol_end = symbol_end(framer);
+    /* Its unit was staged in this very call, so the delta has all that the dictionary has. */
+    QWP_ASSERT(symbol_end(framer) == 0);
     struct qwp_encoded done;
     const enum qwp_result result = qwp_chunk_encode(&framer->encoder, &chunk, framer->encode_flags,
                                                     block_room(framer, row->chunk->bound), &done);

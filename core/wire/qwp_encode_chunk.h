@@ -32,7 +32,6 @@ struct qwp_chunk {
     const struct qwp_chunk_part *parts; /* column_count, then that of the designated timestamp */
     const uint32_t *symbol_codes;       /* the ring's symbol index -> qwp_symbol_code() */
     uint32_t symbol_count;
-    uint32_t symbol_end; /* as of a block */
 };
 
 /* Least bytes of a column's values: 0 for arrays, whose parts tell themselves. */
