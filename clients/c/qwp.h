@@ -134,7 +134,7 @@ QWP_API int32_t qwp_table_find(const struct qwp_table *table, const char *name, 
 
 /* Interns a symbol for this producer: a handle to write instead of the text, for as long as the
  * producer lives. QWP_LIMIT: the definitions area is full (see definition_bytes_max); write the
- * text instead, which then travels with each row. */
+ * text instead, which then travels with each row. A symbol has at most 256 KiB, in rows too. */
 QWP_API QWP_MUST_USE enum qwp_result qwp_symbol_intern(struct qwp_producer *producer,
                                                        const char *text, size_t len,
                                                        uint32_t *handle, struct qwp_error *err);

@@ -738,6 +738,30 @@ START_TEST(symbol_handles_and_texts_are_the_same_symbols)
 }
 END_TEST
 
+/* In a ring whose units have room for more. */
+START_TEST(symbol_longer_than_any_may_be_is_refused)
+{
+    const struct qwp_producer_options options = {
+        .dir = fixture_dir, .ring_bytes = 4 * 1024 * 1024, .unit_bytes_max = 1024 * 1024};
+    fixture_open(&options);
+    const struct qwp_column columns[] = {{"s", QWP_SYMBOL, 0}};
+    struct qwp_table *table = define("t", columns, 1);
+    char *text = malloc(QWP_SYMBOL_BYTES_MAX + 1);
+    uint32_t handle;
+    memset(text, 'a', QWP_SYMBOL_BYTES_MAX + 1);
+    expect(
+        qwp_symbol_intern(fixture_producer, text, QWP_SYMBOL_BYTES_MAX + 1, &handle, &fixture_err),
+        QWP_INVALID, "longer than");
+    struct qwp_row *row = qwp_row_begin(table);
+    qwp_row_symbol(row, 0, text, QWP_SYMBOL_BYTES_MAX + 1);
+    expect(qwp_row_at_ns(row, 1, &fixture_err), QWP_INVALID, "longer than 256 KiB");
+    row = qwp_row_begin(table);
+    qwp_row_symbol(row, 0, text, QWP_SYMBOL_BYTES_MAX);
+    end_ok(row, 1);
+    free(text);
+}
+END_TEST
+
 /* ---- the ring's end ---- */
 
 /* Rows of all sizes go round and round a small ring, so that every one is formed somewhere else,
@@ -809,6 +833,7 @@ int main(void)
     tcase_add_test(tcase, row_abort_and_a_second_begin_drop_the_first);
     tcase_add_test(tcase, symbol_beyond_the_area_travels_as_text);
     tcase_add_test(tcase, symbol_handles_and_texts_are_the_same_symbols);
+    tcase_add_test(tcase, symbol_longer_than_any_may_be_is_refused);
     tcase_add_test(tcase, row_goes_round_the_ring_and_stays_whole);
     suite_add_tcase(suite, tcase);
     return fixture_run(suite);
