@@ -572,6 +572,7 @@ bool qwp_intake_do_work(struct qwp_intake *intake, int64_t now_ns, int64_t *next
     const struct visit visit = visit_all(intake, now_ns);
     worked |= orphans_remove(intake) || visit.defining;
     if (visit.bytes == 0) {
+        intake->next_visit_ns = 0; /* looking again takes nothing from who does not write */
         intake->more_due = visit.defining;
         intake->first_seen_ns = 0;
         stall_forget(intake, now_ns, next_ns);

@@ -20,7 +20,7 @@
 
 enum {
     QWP_INTAKE_STEP_ROWS = 4096,
-    QWP_INTAKE_VISIT_NS = 2000, /* a ring is looked at no sooner than that after the last time */
+    QWP_INTAKE_VISIT_NS = 2000, /* rings that had rows are looked at again no sooner */
 };
 
 struct qwp_intake_options {
