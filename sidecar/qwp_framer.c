@@ -423,6 +423,7 @@ static void block_close(struct qwp_framer *framer, struct qwp_table *table, uint
     framer->len += done->len;
     framer->block_count += done->table_count;
     if (table->frame_rows == 0) {
+        table->was_framed = true;
         table->frame_next = framer->frame_tables;
         framer->frame_tables = table;
     }

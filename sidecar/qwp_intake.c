@@ -397,10 +397,10 @@ static void source_visit(struct qwp_intake *intake, struct qwp_source *source, i
     }
     if (polled == QWP_OK || source->defining) {
         struct qwp_error err;
-        const uint32_t shapes = source->shape_count;
+        const uint32_t tables = source->table_count;
         const enum qwp_result defined =
             qwp_source_define(source, intake->def_entry, &intake->schema, intake->dict, &err);
-        qwp_intake_note_writers(intake, source, shapes);
+        qwp_intake_note_writers(intake, source, tables);
         visit->defining |= defined == QWP_AGAIN;
         if (defined != QWP_OK && defined != QWP_AGAIN) {
             detach(intake, source, err.text);

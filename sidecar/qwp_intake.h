@@ -133,9 +133,9 @@ bool qwp_intake_is_drained(const struct qwp_intake *intake);
 
 /* Notes whose rows stand in the frame that was just published. */
 void qwp_intake_enrol(struct qwp_intake *intake, uint64_t fsn);
-/* New shapes of the source from `first_shape` on. */
+/* New tables of the source from `first_table` on. */
 void qwp_intake_note_writers(struct qwp_intake *intake, const struct qwp_source *source,
-                             uint32_t first_shape);
+                             uint32_t first_table);
 /* What the sender has to say. True: something. */
 bool qwp_intake_hear(struct qwp_intake *intake);
 

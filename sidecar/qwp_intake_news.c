@@ -28,8 +28,8 @@ static void source_charge(void *owner, uint32_t number, uint64_t row_count)
 
 static bool writes_to(const struct qwp_source *source, const struct qwp_table *table)
 {
-    for (uint32_t i = 0; i < source->shape_count; i++) {
-        if (source->shapes[i]->table == table) {
+    for (uint32_t i = 0; i < source->table_count; i++) {
+        if (source->tables[i] == table) {
             return true;
         }
     }
@@ -37,18 +37,11 @@ static bool writes_to(const struct qwp_source *source, const struct qwp_table *t
 }
 
 void qwp_intake_note_writers(struct qwp_intake *intake, const struct qwp_source *source,
-                             uint32_t first_shape)
+                             uint32_t first_table)
 {
-    for (uint32_t i = first_shape; intake->options.writers != NULL && i < source->shape_count;
+    for (uint32_t i = first_table; intake->options.writers != NULL && i < source->table_count;
          i++) {
-        const struct qwp_table *table = source->shapes[i]->table;
-        bool known = false;
-        for (uint32_t k = 0; k < i && !known; k++) {
-            known = source->shapes[k]->table == table;
-        }
-        if (!known) {
-            qwp_writers_add(intake->options.writers, table->name, source->rx.name);
-        }
+        qwp_writers_add(intake->options.writers, source->tables[i]->name, source->rx.name);
     }
 }
 

@@ -120,6 +120,29 @@ static bool tables_grow(struct qwp_schema *schema)
     return true;
 }
 
+/* Tables that producers defined, wrote nothing to, and left. */
+static void tables_sweep(struct qwp_schema *schema)
+{
+    struct qwp_table **tables = calloc(schema->capacity, sizeof *tables);
+    if (tables == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < schema->capacity; i++) {
+        struct qwp_table *table = schema->tables[i];
+        if (table == NULL) {
+            continue;
+        }
+        if (table->shape_count == 0 && !table->was_framed && !table->held) {
+            schema->count--;
+            table_destroy(table);
+        } else {
+            *table_slot(tables, schema->capacity, table->hash, table->name) = table;
+        }
+    }
+    free(schema->tables);
+    schema->tables = tables;
+}
+
 static enum qwp_result table_intern(struct qwp_schema *schema, struct qwp_name name,
                                     struct qwp_table **out, struct qwp_error *err)
 {
@@ -128,6 +151,10 @@ static enum qwp_result table_intern(struct qwp_schema *schema, struct qwp_name n
     if (*slot != NULL) {
         *out = *slot;
         return QWP_OK;
+    }
+    if (schema->count == schema->tables_max) {
+        tables_sweep(schema);
+        slot = table_slot(schema->tables, schema->capacity, hash, name);
     }
     if (schema->count == schema->tables_max) {
         return qwp_fail(err, QWP_LIMIT, 0, "table '%.*s' is one more than the %u tables allowed",

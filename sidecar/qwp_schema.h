@@ -7,8 +7,9 @@
  * Threads:   intake's.
  * Progress:  finding shape and columns takes no longer with many of them: a producer may define as
  *            many as its ring has room for, and everybody else's rows wait meanwhile.
- * Ownership: tables and groups live until fini; a known shape is counted and dies with its last
- * ring. */
+ * Ownership: a known shape is counted and dies with its last ring. Tables and groups live until
+ * fini, but for tables of which no ring has a shape any more and no row ever came: they go when
+ * there is no room for another. */
 #ifndef QWP_SCHEMA_H
 #define QWP_SCHEMA_H
 
@@ -65,6 +66,8 @@ struct qwp_table {
     struct qwp_group *groups;        /* newest first */
     struct qwp_known_shape **shapes; /* chains by hash, power of two */
     uint32_t shape_slots, shape_count;
+    bool was_framed;       /* rows of it stood in a frame: others know its address */
+    uint32_t source_index; /* where the source that got it last has it among its tables */
 
     /* The block being gathered (qwp_framer.c); open_count 0: none. */
     bool is_open; /* in the framer's list */

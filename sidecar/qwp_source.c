@@ -185,14 +185,26 @@ enum qwp_result qwp_source_count_text(struct qwp_source *source, struct qwp_erro
     return result;
 }
 
-/* Counts the table unless it is known. Shapes of one table mostly come one after another. */
+static bool has_table(const struct qwp_source *source, const struct qwp_table *table)
+{
+    /* What it put there itself, unless another ring of the table did so since. */
+    if (table->source_index < source->table_count && source->tables[table->source_index] == table) {
+        return true;
+    }
+    for (uint32_t i = source->table_count; i-- > 0;) {
+        if (source->tables[i] == table) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Counts the table unless it is known. */
 static enum qwp_result count_table(struct qwp_source *source, struct qwp_table *table,
                                    struct qwp_error *err)
 {
-    for (uint32_t i = source->table_count; i-- > 0;) {
-        if (source->tables[i] == table) {
-            return QWP_OK;
-        }
+    if (has_table(source, table)) {
+        return QWP_OK;
     }
     if (source->tables_max != 0 && source->table_count == source->tables_max) {
         return qwp_fail(err, QWP_INVALID, 0,
@@ -208,6 +220,7 @@ static enum qwp_result count_table(struct qwp_source *source, struct qwp_table *
         source->tables = tables;
         source->table_capacity = capacity;
     }
+    table->source_index = source->table_count;
     source->tables[source->table_count++] = table;
     return QWP_OK;
 }

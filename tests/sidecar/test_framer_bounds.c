@@ -403,6 +403,31 @@ START_TEST(bounds_more_shapes_than_rows_can_name_are_a_fault)
 }
 END_TEST
 
+/* Producers that define tables, write nothing and go leave room for others. */
+START_TEST(bounds_tables_that_were_only_defined_make_room)
+{
+    struct qwp_known_shape *known[100];
+    struct qwp_known_shape *one_more;
+    struct qwp_error err;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i <= 100; i++) {
+            char name[12];
+            struct qwp_shape *shape;
+            const uint32_t len = (uint32_t)sprintf(name, "r%d_%d", round, i);
+            ck_assert_int_eq(qwp_shape_create(&shape, (struct qwp_name){name, len}, NULL, 0,
+                                              QWP_TYPE_NONE, NULL),
+                             QWP_OK);
+            ck_assert_int_eq(
+                qwp_schema_intern(&schema, shape, i < 100 ? &known[i] : &one_more, &err),
+                i < 100 ? QWP_OK : QWP_LIMIT);
+        }
+        for (int i = 0; i < 100; i++) {
+            qwp_schema_release(known[i]);
+        }
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("framer_bounds");
@@ -418,6 +443,7 @@ int main(void)
     tcase_add_test(tcase, bounds_symbol_longer_than_the_room_asks_for_more);
     tcase_add_test(tcase, bounds_unit_of_more_rows_than_a_block_is_a_fault);
     tcase_add_test(tcase, bounds_more_shapes_than_rows_can_name_are_a_fault);
+    tcase_add_test(tcase, bounds_tables_that_were_only_defined_make_room);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
