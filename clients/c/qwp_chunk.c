@@ -1,6 +1,8 @@
 /* Rows as columns: cut into pieces that each make one record. */
 #include "clients/c/qwp_chunk.h"
 
+#include "core/qwp_copy.h"
+
 /* Records no larger than this part of the ring, so that the sidecar works on one while the next is
  * written. */
 enum { RING_PART = 8 };
@@ -50,11 +52,13 @@ static enum qwp_result put_times(struct qwp_chunk_piece *piece, struct qwp_chunk
 {
     const struct qwp_layout *layout = piece->layout;
     const int64_t *times = piece->at + piece->first_row;
-    bool beyond = false;
+    uint64_t signs = 0;
     for (uint32_t i = 0; i < piece->rows; i++) {
-        beyond |= (uint64_t)times[i] > layout->at_max;
+        /* Negative when the time is, or is above at_max; a negative one may wrap but has said so.
+         */
+        signs |= (uint64_t)times[i] | (layout->at_max - (uint64_t)times[i]);
     }
-    if (beyond) {
+    if (signs >> 63 != 0) {
         const struct qwp_name table = layout->shape->table;
         return qwp_fail(piece->err, QWP_INVALID, 0,
                         "table '%.*s': a designated timestamp is out of the server's range, 0 to "
@@ -63,7 +67,7 @@ static enum qwp_result put_times(struct qwp_chunk_piece *piece, struct qwp_chunk
     }
     unsigned char *at = qwp_chunk_part(piece, &entry->values_off);
     entry->values_bytes = (uint32_t)sizeof times[0] * piece->rows;
-    memcpy(at, times, entry->values_bytes);
+    qwp_copy(at, times, entry->values_bytes);
     qwp_chunk_part_end(piece, entry->values_bytes);
     return QWP_OK;
 }

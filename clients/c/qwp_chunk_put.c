@@ -2,6 +2,7 @@
  * without them. */
 #include "clients/c/qwp_chunk.h"
 #include "core/qwp_bits.h"
+#include "core/qwp_copy.h"
 #include "core/wire/qwp_encode.h"
 #include "core/wire/qwp_names.h"
 
@@ -84,7 +85,7 @@ static void copy_fixed(const struct source *source, uint32_t width, unsigned cha
     const unsigned char *from =
         (const unsigned char *)source->column->values + source->piece->first_row * width;
     if (source->nulls == NULL) {
-        memcpy(to, from, (size_t)source->piece->rows * width);
+        qwp_copy(to, from, (size_t)source->piece->rows * width);
         return;
     }
     switch (width) {
@@ -153,6 +154,11 @@ static void put_booleans(struct source *source, struct qwp_chunk_entry *entry)
     const struct qwp_chunk_piece *piece = source->piece;
     unsigned char *values = qwp_chunk_part(source->piece, &entry->values_off);
     entry->values_bytes = (source->value_count + 7) / 8;
+    qwp_chunk_part_end(source->piece, entry->values_bytes);
+    if (source->nulls == NULL) {
+        qwp_bits_copy(values, source->column->values, piece->first_row, piece->rows);
+        return;
+    }
     memset(values, 0, entry->values_bytes);
     uint32_t done = 0;
     for (uint32_t row = 0; row < piece->rows; row += 64) {
@@ -164,7 +170,6 @@ static void put_booleans(struct source *source, struct qwp_chunk_entry *entry)
             values[done / 8] |= (unsigned char)(bit << done % 8);
         }
     }
-    qwp_chunk_part_end(source->piece, entry->values_bytes);
 }
 
 /* ---- texts, binaries, arrays ---- */
@@ -181,7 +186,7 @@ static uint32_t copy_parts(const struct source *source, uint32_t *ends, unsigned
         for (uint32_t row = 0; ends != NULL && row < piece->rows; row++) {
             ends[row] = (uint32_t)(offsets[row + 1] - first);
         }
-        memcpy(to, bytes + first, len);
+        qwp_copy(to, bytes + first, len);
         return len;
     }
     uint32_t len = 0;
@@ -260,26 +265,50 @@ static enum qwp_result check_handle(const struct source *source, uint32_t handle
                              "qwp_symbol_intern() of the same producer");
 }
 
+/* Handles of n indexes, which may be in the same place; false: one is beyond the dictionary. */
+static bool map_handles(const struct qwp_chunk_column *column, const unsigned char *indexes,
+                        uint32_t n, uint32_t *to)
+{
+    const uint32_t *handles = column->handles;
+    const size_t count = column->handle_count;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t index = qwp_load_u32(indexes + 4 * (size_t)i);
+        if (index >= count) {
+            return false;
+        }
+        to[i] = handles[index];
+    }
+    return true;
+}
+
+static uint32_t highest_of(const uint32_t *values, uint32_t n)
+{
+    uint32_t highest = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        highest = values[i] > highest ? values[i] : highest;
+    }
+    return highest;
+}
+
 /* Handles of the values, through the dictionary when there is one. */
 static enum qwp_result put_handles(struct source *source, struct qwp_chunk_entry *entry)
 {
     const struct qwp_chunk_column *column = source->column;
+    const uint32_t count = source->value_count;
     unsigned char *at = qwp_chunk_part(source->piece, &entry->values_off);
-    copy_fixed(source, 4, at);
     uint32_t *values = (uint32_t *)(void *)at;
-    uint32_t highest = 0;
-    for (uint32_t i = 0; i < source->value_count; i++) {
-        if (column->handles != NULL) {
-            if (values[i] >= column->handle_count) {
-                return column_fail(source, QWP_INVALID, "an index beyond its dictionary");
-            }
-            values[i] = column->handles[values[i]];
-        }
-        highest = values[i] > highest ? values[i] : highest;
+    const unsigned char *from =
+        (const unsigned char *)column->values + 4 * source->piece->first_row;
+    if (column->handles == NULL || source->nulls != NULL) {
+        copy_fixed(source, 4, at);
+        from = at;
     }
-    entry->values_bytes = 4 * source->value_count;
+    if (column->handles != NULL && !map_handles(column, from, count, values)) {
+        return column_fail(source, QWP_INVALID, "an index beyond its dictionary");
+    }
+    entry->values_bytes = 4 * count;
     qwp_chunk_part_end(source->piece, entry->values_bytes);
-    return source->value_count == 0 ? QWP_OK : check_handle(source, highest);
+    return count == 0 ? QWP_OK : check_handle(source, highest_of(values, count));
 }
 
 /* QWP_LIMIT: a text could not be interned. */
