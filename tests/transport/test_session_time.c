@@ -45,7 +45,11 @@ START_TEST(session_silence_in_each_phase_times_out)
     client_connect(&c);
     expect_down(&c, _i < MODES ? QWP_DOWN_UNREACHABLE : QWP_DOWN_TIMEOUT);
     finish(&c, &peer);
-    ck_assert_uint_eq(peer.value, _i < MODES ? 0 : 1);
+    if (_i < MODES) {
+        ck_assert_uint_eq(peer.value, 0);
+    } else { /* once, and again if the machine let us sleep for seconds */
+        ck_assert_uint_ge(peer.value, 1);
+    }
 }
 END_TEST
 
@@ -187,13 +191,13 @@ static void script_slow(struct peer *peer)
 
 START_TEST(session_slow_reader_is_not_dead)
 {
-    const int len = _i == 0 ? 24 << 20 : 12 << 20; /* read by records: half as fast */
+    const int len = _i == 0 ? 32 << 20 : 16 << 20; /* 5 s; read by records: half as fast */
     struct peer peer = {.script = script_slow, .argument = len};
     peer_mode(&peer, _i);
     peer_start(&peer);
     struct client c = {0};
     c.options.ping_waiting_ns = (int64_t)DEADLINE_S * QWP_NS_PER_S;
-    c.options.dead_after_ns = 1500 * QWP_NS_PER_MS;
+    c.options.dead_after_ns = (int64_t)3 * QWP_NS_PER_S; /* as long as one stall may be */
     client_open(&c, &peer);
     client_connect(&c);
     RUN_UNTIL(&c, c.ups == 1);
