@@ -66,10 +66,11 @@ enum setting {
     SYMBOLS_MAX = 0x10, /* few symbols a producer */
     TABLES_MAX = 0x20,  /* few tables */
     UNIT_SMALL = 0x40,  /* units of few bytes */
+    MANY = 0x80,        /* a generation begins with symbols, so that ids take one byte or two */
 };
 
 enum step {
-    STEP_RECORD = 0, /* K N: appends the library's record K, N % 32 + 1 times (N > 200: many) */
+    STEP_RECORD = 0, /* K N: appends the library's record K, some or many times, as a unit or not */
     STEP_MORE = 1,   /* N: flags of the last record appended ^= N */
     STEP_PATCH = 2,  /* a change of the record appended last */
     STEP_POKE = 3,   /* a change of a record that was published, N before the last */
@@ -148,12 +149,15 @@ static void ring_unhide(struct ring *ring)
     show(ring->defs, DEFS_BYTES);
 }
 
-static void record_append(struct ring *ring, const struct library_piece *piece)
+static void record_append(struct ring *ring, const struct library_piece *piece, bool more)
 {
     if (ring->write_pos + piece->bytes > DATA_BYTES || ring->record_count == RECORDS_MAX) {
         return;
     }
     memcpy(ring->data + ring->write_pos, piece->at, piece->bytes);
+    if (more) {
+        ring->data[ring->write_pos + 7] |= QWP_RECORD_MORE;
+    }
     ring->records[ring->record_count++] = (uint32_t)ring->write_pos;
     ring->write_pos += piece->bytes;
 }
@@ -291,6 +295,9 @@ static void change(struct world *w, unsigned char *at, uint64_t bytes)
         break;
     case 11:
         qwp_store_u32(at, qwp_load_u32(at) ^ QWP_SYMBOL_TEXT);
+        break;
+    case 12:
+        qwp_store_u32(at, w->rings[0].source->symbols.count - 1 - n % 4); /* the youngest */
         break;
     default:
         for (int i = 0; i < 8; i++) {
@@ -483,12 +490,24 @@ static bool take(struct world *w, struct ring *ring, uint64_t rows_max)
     return result == QWP_OK || (result == QWP_LIMIT && !source->detached);
 }
 
+static struct qwp_dict *dict_new(const struct world *w)
+{
+    const bool many = (w->settings & MANY) != 0;
+    const uint32_t symbols = (w->settings & SMALL_DICT) != 0 && !many ? SYMBOLS_FEW : 100000;
+    struct qwp_dict *dict;
+    uint32_t id;
+    QWP_ASSERT(qwp_dict_create(&dict, symbols, 1 << 20, NULL) == QWP_OK);
+    for (uint16_t i = 0; many && i < 120; i++) {
+        QWP_ASSERT(qwp_dict_intern(dict, (const char[]){'a', 'a', (char)i}, 3, &id) == QWP_OK);
+    }
+    return dict;
+}
+
 static void new_generation(struct world *w)
 {
     finish(w);
-    const uint32_t symbols = (w->settings & SMALL_DICT) != 0 ? SYMBOLS_FEW : 100000;
     qwp_dict_destroy(w->dict);
-    QWP_ASSERT(qwp_dict_create(&w->dict, symbols, 1 << 20, NULL) == QWP_OK);
+    w->dict = dict_new(w);
     qwp_framer_use(w->framer, w->dict);
     qwp_decoder_reset(&w->decoder);
     w->framed = 0;
@@ -527,9 +546,9 @@ static void step(struct world *w, uint8_t op)
     case STEP_RECORD: {
         const struct library_piece *piece = &w->pieces->records[next(w) % w->pieces->record_count];
         n = next(w);
-        n = n > 200 ? 8 * (n - 200) : n % 32 + 1;
-        for (; n > 0; n--) {
-            record_append(ring, piece);
+        const bool unit = n > 200 ? n % 2 != 0 : (n & 0x20) != 0;
+        for (n = n > 200 ? 8 * (n - 200) : n % 32 + 1; n > 0; n--) {
+            record_append(ring, piece, unit && n > 1);
         }
         break;
     }
@@ -656,8 +675,7 @@ static void world_open(struct world *w)
 {
     w->settings = next(w);
     const unsigned compact = next(w) & QWP_ENCODE_COMPACT;
-    const uint32_t symbols = (w->settings & SMALL_DICT) != 0 ? SYMBOLS_FEW : 100000;
-    QWP_ASSERT(qwp_dict_create(&w->dict, symbols, 1 << 20, NULL) == QWP_OK);
+    w->dict = dict_new(w);
     QWP_ASSERT(qwp_schema_init(&w->schema, 1000) == QWP_OK);
     QWP_ASSERT(qwp_framer_create(&w->framer, w->dict, QWP_ENCODE_GORILLA | compact, NULL) ==
                QWP_OK);

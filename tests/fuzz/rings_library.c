@@ -227,7 +227,8 @@ static void rows_of_neighbours(struct qwp_producer *producer)
     }
 }
 
-static void row_of_many_columns(struct qwp_producer *producer)
+/* And one of few, which may join their block. */
+static void rows_of_many_columns(struct qwp_producer *producer)
 {
     char names[WIDE_COLUMNS][8];
     struct qwp_column columns[WIDE_COLUMNS];
@@ -243,6 +244,14 @@ static void row_of_many_columns(struct qwp_producer *producer)
         qwp_row_long(row, 3, 1);
         sound(qwp_row_at_ns(row, start_ns, &err), &err);
     }
+    const struct qwp_layout *layout;
+    const uint32_t few = 1;
+    void *reserved;
+    sound(qwp_layout_define(table, &few, 1, QWP_AT_NS, &layout, &err), &err);
+    sound(qwp_row_reserve(producer, layout, 0, &reserved), &err);
+    *((unsigned char *)reserved + qwp_layout_offset(layout, 0)) = 1;
+    qwp_store_i64((char *)reserved + qwp_layout_at_offset(layout), start_ns);
+    sound(qwp_row_publish(producer), &err);
 }
 
 /* ---- chunks ---- */
@@ -379,7 +388,7 @@ const struct rings_library *rings_library_get(void)
     rows_of_small_shapes(producer, "few", 0, 2, 1);
     rows_of_small_shapes(producer, "FEW", 2, 3, 1);
     rows_of_small_shapes(producer, "none", 0, 0, 1);
-    row_of_many_columns(producer);
+    rows_of_many_columns(producer);
     chunks(producer);
     rows_of_neighbours(producer);
     const struct qwp_ring_tx *ring = &producer->ring;
