@@ -15,44 +15,13 @@
 #include "core/wire/qwp_decode.h"
 #include "ipc/qwp_guard.h"
 #include "sidecar/qwp_framer.h"
-#include "tests/fuzz/rings_library.h"
+#include "tests/fuzz/fuzz_ring.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define HAS_ASAN 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define HAS_ASAN 1
-#endif
-#ifdef HAS_ASAN
-void __asan_poison_memory_region(void const volatile *addr, size_t size);
-void __asan_unpoison_memory_region(void const volatile *addr, size_t size);
-static void hide(const void *at, size_t bytes)
-{
-    __asan_poison_memory_region(at, bytes);
-}
-static void show(const void *at, size_t bytes)
-{
-    __asan_unpoison_memory_region(at, bytes);
-}
-#else
-static void hide(const void *at, size_t bytes)
-{
-    (void)at;
-    (void)bytes;
-}
-#define show hide
-#endif
 
 enum {
     RINGS = 2,
     HONEST = 1,
-    DATA_BYTES = 128 * 1024,
-    DEFS_BYTES = 64 * 1024,
-    RECORDS_MAX = 4096,
-    HONEST_UNIT_BYTES = 8 * 1024,
     STEPS_MAX = 300,
     SYMBOLS_FEW = 50,              /* more than the library has */
     FRAME_BYTES_MAX = 1024 * 1024, /* what intake asks for one unit at most */
@@ -88,22 +57,9 @@ enum step {
     STEP_ROOM = 15,       /* N: of the frames to come; or a table is held */
 };
 
-struct ring {
-    struct qwp_ring_header header;
-    struct qwp_source *source;
-    unsigned char *data;
-    unsigned char *defs;
-    uint64_t write_pos;
-    uint64_t defs_pos;
-    uint32_t records[RECORDS_MAX]; /* positions */
-    uint32_t record_count;
-    uint32_t published_count; /* of the records */
-    uint64_t rows_taken;      /* in finished frames */
-};
-
 struct world {
     const struct rings_library *pieces;
-    const uint8_t *at, *end; /* of the input */
+    struct input input;
     uint8_t settings;
     struct ring rings[RINGS];
     struct qwp_dict *dict;
@@ -118,219 +74,6 @@ struct world {
 };
 
 static unsigned char *def_entry;
-
-static uint8_t next(struct world *w)
-{
-    return w->at < w->end ? *w->at++ : 0;
-}
-
-/* ---- the rings ---- */
-
-/* What the sidecar may read, and no more. */
-static void ring_show(struct ring *ring)
-{
-    const uint64_t head = ring->source->rx.head_pos;
-    uint64_t tail = atomic_load(&ring->header.tail_pos);
-    uint64_t defs_tail = atomic_load(&ring->header.defs_tail);
-    tail = tail <= DATA_BYTES ? tail : DATA_BYTES;
-    tail = tail < ring->source->rx.tail_seen_pos ? ring->source->rx.tail_seen_pos : tail;
-    defs_tail = defs_tail <= DEFS_BYTES ? defs_tail : DEFS_BYTES;
-    hide(ring->data, DATA_BYTES);
-    show(ring->data + head, tail - head);
-    hide(ring->defs, DEFS_BYTES);
-    show(ring->defs,
-         defs_tail > ring->source->rx.defs_tail_seen ? defs_tail : ring->source->rx.defs_tail_seen);
-}
-
-/* Our own writing. */
-static void ring_unhide(struct ring *ring)
-{
-    show(ring->data, DATA_BYTES);
-    show(ring->defs, DEFS_BYTES);
-}
-
-static void record_append(struct ring *ring, const struct library_piece *piece, bool more)
-{
-    if (ring->write_pos + piece->bytes > DATA_BYTES || ring->record_count == RECORDS_MAX) {
-        return;
-    }
-    memcpy(ring->data + ring->write_pos, piece->at, piece->bytes);
-    if (more) {
-        ring->data[ring->write_pos + 7] |= QWP_RECORD_MORE;
-    }
-    ring->records[ring->record_count++] = (uint32_t)ring->write_pos;
-    ring->write_pos += piece->bytes;
-}
-
-/* An honest ring's units are not too large, and end where it publishes. */
-static void units_cut(struct ring *ring)
-{
-    uint32_t unit_pos = 0;
-    for (uint32_t i = ring->published_count; i < ring->record_count; i++) {
-        unsigned char *record = ring->data + ring->records[i];
-        unit_pos = i == ring->published_count ? ring->records[i] : unit_pos;
-        if (i + 1 == ring->record_count || ring->records[i] - unit_pos > HONEST_UNIT_BYTES) {
-            record[7] &= (unsigned char)~QWP_RECORD_MORE;
-        }
-        if ((record[7] & QWP_RECORD_MORE) == 0 && i + 1 < ring->record_count) {
-            unit_pos = ring->records[i + 1];
-        }
-    }
-}
-
-static void publish(struct world *w, uint32_t r)
-{
-    struct ring *ring = &w->rings[r];
-    if (r == HONEST) {
-        units_cut(ring);
-    }
-    ring->published_count = ring->record_count;
-    atomic_store(&ring->header.tail_pos, ring->write_pos);
-}
-
-static void define_piece(struct ring *ring, const void *bytes, uint32_t count)
-{
-    if (ring->defs_pos + count <= DEFS_BYTES) {
-        memcpy(ring->defs + ring->defs_pos, bytes, count);
-        ring->defs_pos += count;
-        atomic_store(&ring->header.defs_tail, ring->defs_pos);
-    }
-}
-
-static void define_symbol(struct world *w, struct ring *ring)
-{
-    const uint32_t n = next(w);
-    const uint32_t len = n * n / 4;
-    const uint32_t bytes = (uint32_t)qwp_round_up(12 + len, 8);
-    unsigned char *entry = calloc(1, bytes);
-    QWP_ASSERT(entry != NULL);
-    qwp_store_u32(entry, bytes);
-    qwp_store_u16(entry + 4, QWP_DEF_SYMBOL);
-    qwp_store_u32(entry + 8, len);
-    memset(entry + 12, 'a' + next(w) % 26, len);
-    define_piece(ring, entry, bytes);
-    free(entry);
-}
-
-/* Numbers that tell. */
-static uint64_t telling(uint8_t n)
-{
-    static const uint64_t numbers[] = {0,
-                                       1,
-                                       7,
-                                       8,
-                                       16,
-                                       255,
-                                       256,
-                                       1024,
-                                       8192,
-                                       8193,
-                                       65535,
-                                       65536,
-                                       DATA_BYTES,
-                                       DATA_BYTES - 8,
-                                       0x7fffffff,
-                                       0x80000000,
-                                       0x80000001,
-                                       UINT32_MAX,
-                                       UINT32_MAX - 7,
-                                       UINT64_MAX,
-                                       INT64_MAX,
-                                       UINT64_C(1) << 63};
-    return numbers[n % (sizeof numbers / sizeof numbers[0])];
-}
-
-static void define_library(struct world *w, struct ring *ring)
-{
-    for (uint32_t i = 0; i < w->pieces->def_count; i++) {
-        define_piece(ring, w->pieces->defs[i].at, w->pieces->defs[i].bytes);
-    }
-}
-
-/* Changes a few bytes within [at, at + bytes): where (two bytes), how, with what. */
-static void change(struct world *w, unsigned char *at, uint64_t bytes)
-{
-    const uint32_t low = next(w);
-    const uint32_t how = next(w);
-    const uint8_t n = next(w);
-    const int64_t by = n < 128 ? n : n - 256;
-    const uint32_t off = low | (how & 0x0f) << 8;
-    if (bytes < 8 || off > bytes - 8) {
-        return;
-    }
-    at += off;
-    switch (how >> 4) {
-    case 0:
-        *at = n;
-        break;
-    case 1:
-        *at ^= (unsigned char)(1 << n % 8);
-        break;
-    case 2:
-        *at = (unsigned char)(*at + n);
-        break;
-    case 3:
-        qwp_store_u16(at, (uint16_t)telling(n));
-        break;
-    case 4:
-        qwp_store_u32(at, n);
-        break;
-    case 5:
-        qwp_store_u32(at, (uint32_t)telling(n));
-        break;
-    case 6:
-        qwp_store_u32(at, qwp_load_u32(at) + (uint32_t)by);
-        break;
-    case 7:
-        qwp_store_u32(at, qwp_load_u32(at) + 8 * (uint32_t)by);
-        break;
-    case 8:
-        qwp_store_u64(at, telling(n));
-        break;
-    case 9:
-        qwp_store_u64(at, qwp_load_u64(at) + (uint64_t)by);
-        break;
-    case 10:
-        memset(at, n, 8);
-        break;
-    case 11:
-        qwp_store_u32(at, qwp_load_u32(at) ^ QWP_SYMBOL_TEXT);
-        break;
-    case 12:
-        qwp_store_u32(at, w->rings[0].source->symbols.count - 1 - n % 4); /* the youngest */
-        break;
-    default:
-        for (int i = 0; i < 8; i++) {
-            at[i] = next(w);
-        }
-    }
-}
-
-static void change_record(struct world *w, struct ring *ring, uint32_t first, uint32_t back)
-{
-    if (back >= ring->record_count - first) {
-        return;
-    }
-    const uint32_t index = ring->record_count - 1 - back;
-    const uint64_t end =
-        index + 1 < ring->record_count ? ring->records[index + 1] : ring->write_pos;
-    change(w, ring->data + ring->records[index], end - ring->records[index]);
-}
-
-/* Only as far as there is memory: what lies beyond, the position check refuses or the mapping has.
- */
-static void change_position(struct world *w, struct ring *ring)
-{
-    const bool defs = next(w) % 2 != 0;
-    const uint8_t n = next(w);
-    const uint64_t about = defs ? ring->defs_pos : ring->write_pos;
-    const uint64_t value = n < 128 ? telling(n) : about + 8 * (uint64_t)(n - 192);
-    if (defs) {
-        atomic_store(&ring->header.defs_tail, value);
-    } else if (value <= DATA_BYTES || value - ring->source->rx.head_pos > DATA_BYTES) {
-        atomic_store(&ring->header.tail_pos, value);
-    }
-}
 
 /* ---- intake ---- */
 
@@ -520,7 +263,7 @@ static void new_generation(struct world *w)
 
 static void set_room(struct world *w)
 {
-    const uint32_t n = next(w);
+    const uint32_t n = input_next(&w->input);
     struct qwp_table *table = w->schema.tables[n % w->schema.capacity];
     if (n >= 240) {
         for (uint32_t r = 0; r < RINGS; r++) {
@@ -544,16 +287,17 @@ static void step(struct world *w, uint8_t op)
     uint32_t n;
     switch (op & 0x0f) {
     case STEP_RECORD: {
-        const struct library_piece *piece = &w->pieces->records[next(w) % w->pieces->record_count];
-        n = next(w);
+        const struct library_piece *piece =
+            &w->pieces->records[input_next(&w->input) % w->pieces->record_count];
+        n = input_next(&w->input);
         const bool unit = n > 200 ? n % 2 != 0 : (n & 0x20) != 0;
         for (n = n > 200 ? 8 * (n - 200) : n % 32 + 1; n > 0; n--) {
-            record_append(ring, piece, unit && n > 1);
+            ring_append(ring, piece, unit && n > 1);
         }
         break;
     }
     case STEP_MORE:
-        n = next(w);
+        n = input_next(&w->input);
         if (ring->record_count > ring->published_count) {
             ring->data[ring->records[ring->record_count - 1] + 7] ^=
                 (unsigned char)(harmless ? n & QWP_RECORD_MORE : n);
@@ -561,23 +305,23 @@ static void step(struct world *w, uint8_t op)
         break;
     case STEP_PATCH:
         if (!harmless) {
-            change_record(w, ring, ring->published_count, 0);
+            ring_change_record(ring, &w->input, ring->published_count, 0);
         }
         break;
     case STEP_POKE:
-        n = next(w);
+        n = input_next(&w->input);
         if (!harmless) {
-            change_record(w, ring, 0, n);
+            ring_change_record(ring, &w->input, 0, n);
         }
         break;
     case STEP_PUBLISH:
-        publish(w, r);
+        ring_publish(ring, harmless);
         break;
     case STEP_LOOK:
         look(w, ring);
         break;
     case STEP_TAKE:
-        n = next(w);
+        n = input_next(&w->input);
         (void)take(w, ring, n == 0 ? UINT64_MAX : n);
         break;
     case STEP_DRAIN:
@@ -592,24 +336,25 @@ static void step(struct world *w, uint8_t op)
         abandon(w);
         break;
     case STEP_DEFINE: {
-        const struct library_piece *piece = &w->pieces->defs[next(w) % w->pieces->def_count];
+        const struct library_piece *piece =
+            &w->pieces->defs[input_next(&w->input) % w->pieces->def_count];
         if (!harmless) {
-            define_piece(ring, piece->at, piece->bytes);
+            ring_define(ring, piece->at, piece->bytes);
         }
         break;
     }
     case STEP_POKE_DEF:
-        n = 8 * next(w);
+        n = 8 * input_next(&w->input);
         if (!harmless && n < ring->defs_pos) {
-            change(w, ring->defs + n, ring->defs_pos - n);
+            ring_change(ring, &w->input, ring->defs + n, ring->defs_pos - n);
         }
         break;
     case STEP_SYMBOL:
-        define_symbol(w, ring);
+        ring_define_symbol(ring, &w->input);
         break;
     case STEP_POSITION:
         if (!harmless) {
-            change_position(w, ring);
+            ring_change_position(ring, &w->input);
         }
         break;
     case STEP_GENERATION:
@@ -626,23 +371,24 @@ static void ring_open(struct world *w, uint32_t r)
     static struct ring memory[RINGS];
     struct ring *ring = &w->rings[r];
     if (memory[r].data == NULL) {
-        memory[r].data = malloc(DATA_BYTES);
-        memory[r].defs = malloc(DEFS_BYTES);
+        memory[r].data = malloc(RING_DATA_BYTES);
+        memory[r].defs = malloc(RING_DEFS_BYTES);
         QWP_ASSERT(memory[r].data != NULL && memory[r].defs != NULL);
     }
     *ring = (struct ring){.data = memory[r].data, .defs = memory[r].defs};
     ring_unhide(ring);
-    memset(ring->defs, 0, DEFS_BYTES);
+    memset(ring->defs, 0, RING_DEFS_BYTES);
     ring->source = calloc(1, sizeof *ring->source);
     QWP_ASSERT(ring->source != NULL);
     ring->source->rx = (struct qwp_ring_rx){
         .header = &ring->header,
         .defs = ring->defs,
         .data = ring->data,
-        .data_bytes = DATA_BYTES,
-        .data_mask = DATA_BYTES - 1,
-        .defs_bytes_max = DEFS_BYTES,
-        .unit_bytes_max = r != HONEST && (w->settings & UNIT_SMALL) != 0 ? 2048 : DATA_BYTES / 2,
+        .data_bytes = RING_DATA_BYTES,
+        .data_mask = RING_DATA_BYTES - 1,
+        .defs_bytes_max = RING_DEFS_BYTES,
+        .unit_bytes_max =
+            r != HONEST && (w->settings & UNIT_SMALL) != 0 ? 2048 : RING_DATA_BYTES / 2,
         .fd = -1,
     };
     ring->source->guard = QWP_GUARD_NONE;
@@ -653,7 +399,7 @@ static void ring_open(struct world *w, uint32_t r)
         qwp_source_symbols_share(&ring->source->symbols, 12, 1000);
     }
     if (r != HONEST && (w->settings & DEFINED) != 0) {
-        define_library(w, ring);
+        ring_define_all(ring, w->pieces);
     }
 }
 
@@ -673,8 +419,8 @@ static void ring_close(struct ring *ring)
 
 static void world_open(struct world *w)
 {
-    w->settings = next(w);
-    const unsigned compact = next(w) & QWP_ENCODE_COMPACT;
+    w->settings = input_next(&w->input);
+    const unsigned compact = input_next(&w->input) & QWP_ENCODE_COMPACT;
     w->dict = dict_new(w);
     QWP_ASSERT(qwp_schema_init(&w->schema, 1000) == QWP_OK);
     QWP_ASSERT(qwp_framer_create(&w->framer, w->dict, QWP_ENCODE_GORILLA | compact, NULL) ==
@@ -720,7 +466,7 @@ static void drain_honest(struct world *w)
     }
     ring->source->held = false;
     ring_unhide(ring);
-    publish(w, HONEST);
+    ring_publish(ring, true);
     look(w, ring);
     w->next_room = 64 * 1024;
     for (int turns = 0; ring->source->rx.head_pos != ring->write_pos; turns++) {
@@ -746,14 +492,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         qwp_decoder_init(&decoder, NULL);
     }
     w = (struct world){
-        .pieces = rings_library_get(), .at = data, .end = data + size, .decoder = decoder};
+        .pieces = rings_library_get(), .input = {data, data + size}, .decoder = decoder};
     world_open(&w);
-    for (int i = 0; i < STEPS_MAX && w.at < w.end; i++) {
-        const uint8_t op = next(&w);
+    for (int i = 0; i < STEPS_MAX && w.input.at < w.input.end; i++) {
+        const uint8_t op = input_next(&w.input);
         struct ring *ring = &w.rings[op >> 4 & 1];
         ring_unhide(ring);
         if (ring == &w.rings[HONEST] && ring->defs_pos == 0) { /* once it is made use of */
-            define_library(&w, ring);
+            ring_define_all(ring, w.pieces);
         }
         ring_show(&w.rings[~op >> 4 & 1]);
         if ((op & 0x0f) >= STEP_LOOK && (op & 0x0f) <= STEP_ABANDON) {
