@@ -13,6 +13,8 @@
 enum {
     ROTATION_FAST_NS = 1000 * 1000 * 1000, /* closer together than that: keep more spares */
     SPARES_BUDGET_PART = 4,                /* spares take at most this part of the budget */
+    STEPS_PRESSED = 4, /* at a time while there is no spare: the writer would make its own, at many
+                          times the cost [frames of 166 KB a cycle: 40 to 65 of 100 rotations] */
 };
 
 /* --- spares --- */
@@ -376,6 +378,11 @@ static bool job_waits(const struct qwp_seglog *log)
            (log->k.job == QWP_JOB_MAKE && log->k.make.op_out && !log->k.make.op.done);
 }
 
+static bool makes_the_only_spare(const struct qwp_seglog *log)
+{
+    return log->k.job == QWP_JOB_MAKE && !job_waits(log) && spare_count(log) == 0;
+}
+
 bool qwp_seglog_op_under_way(const struct qwp_seglog *log)
 {
     return job_waits(log) || (log->k.check.is_out && !log->k.check.op.done);
@@ -392,6 +399,9 @@ static void jobs_maintain(struct qwp_seglog *log, int64_t now_ns, bool *more, in
     }
     if (log->k.job != QWP_JOB_NONE || job_choose(log, now_ns)) {
         job_step(log, now_ns);
+        for (int i = 1; i < STEPS_PRESSED && makes_the_only_spare(log); i++) {
+            job_step(log, now_ns);
+        }
         *more |= !job_waits(log);
         return;
     }
