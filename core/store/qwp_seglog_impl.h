@@ -58,6 +58,7 @@ struct qwp_seglog_check {
     struct qwp_segment *unsaved; /* the first one with symbols that the dictionary's file may lack;
                                     NULL: there is none */
     int save_error;              /* errno of the last try to give them to it; 0: it worked */
+    uint64_t saved_bytes;        /* checked before it worked */
     struct qwp_segment *segment; /* being checked; NULL: all are */
     uint64_t end_fsn;            /* of it, as its successor says */
     struct qwp_scan scan;        /* of it, so far */

@@ -15,6 +15,8 @@
 #include "core/qwp_crash.h"
 #include "core/store/qwp_seglog_impl.h"
 
+enum { SAVE_SEGMENTS = 4 };
+
 static enum qwp_result save(struct qwp_seglog *log, const struct qwp_sys *sys)
 {
     struct qwp_dict_file *file = &log->w.dict_file;
@@ -36,15 +38,26 @@ static enum qwp_result save(struct qwp_seglog *log, const struct qwp_sys *sys)
     return QWP_OK;
 }
 
+/* Not after each piece: a sync takes as long as a megabyte. */
+static bool is_due(const struct qwp_seglog *log, uint64_t bytes)
+{
+    const struct qwp_seglog_check *check = &log->k.check;
+    return check->unsaved != NULL &&
+           (check->segment == NULL || check->save_error != 0 ||
+            bytes - check->saved_bytes >= SAVE_SEGMENTS * log->segment_bytes);
+}
+
 void qwp_seglog_symbols_save(struct qwp_seglog *log, const struct qwp_sys *sys)
 {
     struct qwp_seglog_check *check = &log->k.check;
-    if (check->unsaved == NULL) {
+    const uint64_t bytes = check->bytes + check->scan.payload_bytes;
+    if (!is_due(log, bytes)) {
         return;
     }
     check->save_error = save(log, sys) == QWP_OK ? 0 : errno;
     if (check->save_error == 0) {
         check->unsaved = check->segment; /* part of its frames may not have been followed yet */
+        check->saved_bytes = bytes;
     }
 }
 

@@ -327,6 +327,7 @@ START_TEST(lost_dictionary_does_not_keep_a_start_waiting)
     ck_assert_uint_eq(deliver(0, OLD + NEW), OLD + NEW);
     ck_assert_uint_gt(table.bytes_read, read + (uint64_t)OLD / 2 * FRAME_BYTES);
     ck_assert_uint_gt(table.dict_syncs, 0);
+    ck_assert_uint_lt(table.dict_syncs, OLD / 3 / 2); /* of the segments, and not for each */
     keep();
     check_budget();
     ck_assert_ptr_null(store.home->log); /* left, without a segment */
@@ -455,23 +456,28 @@ START_TEST(lost_dictionary_and_damage_in_the_middle)
 }
 END_TEST
 
+/* The frame, the first of its segment, brings its symbol under the id behind the right one. */
+static void delta_shift(uint64_t fsn)
+{
+    char name[QWP_STORE_NAME_BYTES];
+    char path[400];
+    unsigned char frame[QWP_FRAME_HEADER_BYTES + FRAME_BYTES];
+    store_segment_name(slot, fsn, name);
+    snprintf(path, sizeof path, "%s/%s", slot, name);
+    const int fd = open(path, O_RDWR);
+    ck_assert_int_eq(pread(fd, frame, sizeof frame, QWP_SEGMENT_HEADER_BYTES), sizeof frame);
+    frame[QWP_FRAME_HEADER_BYTES + QWP_HEADER_BYTES] = (unsigned char)(fsn + 1);
+    qwp_store_u32(frame, qwp_frame_crc(false, frame + QWP_FRAME_HEADER_BYTES, FRAME_BYTES, fsn));
+    ck_assert_int_eq(pwrite(fd, frame, sizeof frame, QWP_SEGMENT_HEADER_BYTES), sizeof frame);
+    close(fd);
+}
+
 /* A symbol that no frame brings: not before a frame needs it is anything given up. */
 START_TEST(lost_dictionary_and_symbols_that_no_frame_brings)
 {
     old_make();
     dict_spoil(LOST);
-    char name[QWP_STORE_NAME_BYTES];
-    char path[400];
-    store_segment_name(slot, 0, name);
-    snprintf(path, sizeof path, "%s/%s", slot, name);
-    unsigned char frame[QWP_FRAME_HEADER_BYTES + FRAME_BYTES];
-    const int fd = open(path, O_RDWR);
-    /* The first frame brings its symbol under another id. */
-    ck_assert_int_eq(pread(fd, frame, sizeof frame, QWP_SEGMENT_HEADER_BYTES), sizeof frame);
-    frame[QWP_FRAME_HEADER_BYTES + QWP_HEADER_BYTES] = 1;
-    qwp_store_u32(frame, qwp_frame_crc(false, frame + QWP_FRAME_HEADER_BYTES, FRAME_BYTES, 0));
-    ck_assert_int_eq(pwrite(fd, frame, sizeof frame, QWP_SEGMENT_HEADER_BYTES), sizeof frame);
-    close(fd);
+    delta_shift(0);
     store_begin(table_sys());
     /* The whole slot went, at once. */
     ck_assert_uint_lt(table.bytes_read, (uint64_t)READ_SEGMENTS * SEGMENT_BYTES);
@@ -479,6 +485,28 @@ START_TEST(lost_dictionary_and_symbols_that_no_frame_brings)
     ck_assert_ptr_nonnull(strstr(recovered->slot_set_aside, "own.damaged-1"));
     ck_assert_uint_eq(append(), 0);
     ck_assert_uint_eq(deliver(0, 1), 1);
+    qwp_generations_close(&store);
+}
+END_TEST
+
+/* The same in the middle is damage there. */
+START_TEST(lost_dictionary_and_a_gap_in_the_middle)
+{
+    old_make();
+    dict_spoil(LOST);
+    delta_shift(30);
+    store_begin(table_sys());
+    expect_lacking();
+    ck_assert_uint_eq(append(), OLD);
+    ck_assert_uint_eq(deliver(0, 30), 30);
+    struct qwp_seglog_damage damage;
+    const char *shown;
+    keep();
+    ck_assert(qwp_generations_take_damage(&store, &damage, &shown));
+    ck_assert_msg(strstr(damage.text, "needs symbols") != NULL, "%s", damage.text);
+    ck_assert_uint_eq(damage.frames, OLD - 30);
+    ck_assert_uint_eq(deliver(OLD, OLD + 1), OLD + 1);
+    ck_assert_uint_eq(store_files_count(slot).corrupt, 10);
     qwp_generations_close(&store);
 }
 END_TEST
@@ -500,6 +528,38 @@ START_TEST(lost_dictionary_on_a_full_disk_is_read_from_frames_at_once)
     qwp_generations_close(&store);
     store_begin(NULL);
     ck_assert_uint_eq(append(), OLD + 1);
+    qwp_generations_close(&store);
+}
+END_TEST
+
+/* Nor is one made beyond the number of slots that a start takes. */
+START_TEST(lost_dictionary_with_as_many_slots_as_may_be)
+{
+    enum { EARLIER = QWP_GENERATIONS_MAX - 1 };
+    struct qwp_generations_options options = options_make(NULL);
+    options.log.total_bytes_max = 200 * SEGMENT_BYTES;
+    ck_assert_int_eq(qwp_generations_open(&store, &options, NULL), QWP_OK);
+    for (uint64_t fsn = 0; fsn < EARLIER + OLD; fsn++) {
+        append();
+        while (fsn < EARLIER && !qwp_generations_want(&store)) {
+            keep();
+        }
+        if (fsn < EARLIER) {
+            qwp_generations_ask(&store);
+        }
+        while (fsn < EARLIER && !qwp_generations_advance(&store)) {
+            keep();
+        }
+    }
+    ck_assert_uint_eq(store.writer->number, QWP_GENERATIONS_MAX);
+    qwp_generations_close(&store);
+    char path[400];
+    snprintf(path, sizeof path, "%s.g%d/" QWP_DICT_FILE_NAME, slot, QWP_GENERATIONS_MAX);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(qwp_generations_open(&store, &options, NULL), QWP_OK);
+    ck_assert_uint_eq(store.writer->number, QWP_GENERATIONS_MAX);
+    ck_assert_uint_eq(append(), EARLIER + OLD);
+    ck_assert_uint_eq(deliver(0, EARLIER + OLD + 1), EARLIER + OLD + 1);
     qwp_generations_close(&store);
 }
 END_TEST
@@ -800,6 +860,8 @@ int main(void)
     tcase_add_test(tcase, lost_symbols_are_forgotten_when_all_is_sent);
     tcase_add_test(tcase, lost_dictionary_and_damage_in_the_middle);
     tcase_add_test(tcase, lost_dictionary_and_symbols_that_no_frame_brings);
+    tcase_add_test(tcase, lost_dictionary_and_a_gap_in_the_middle);
+    tcase_add_test(tcase, lost_dictionary_with_as_many_slots_as_may_be);
     tcase_add_test(tcase, lost_dictionary_on_a_full_disk_is_read_from_frames_at_once);
     tcase_add_test(tcase, lost_dictionaries_of_several_generations);
     tcase_add_loop_test(tcase, lost_dictionary_with_faults_of_each_call, 0, 4);

@@ -26,7 +26,8 @@ def write(stack, producer, table, first, count):
 
 def has_delivered(stack):
     try:
-        return stack.is_ready() and stack.status()["frames_waiting"] == 0
+        shown = stack.status() if stack.is_ready() else {}
+        return shown.get("connection") == "up" and shown["frames_waiting"] == 0
     except AssertionError:  # it died just now
         return False
 
@@ -58,9 +59,9 @@ def spoil(path, how):
             file.write(bytes([byte[0] ^ 1]))
 
 
-def check(stack, exact):
+def check(path, exact):
     seen = []
-    with open(stack.sink.path("rows")) as lines:
+    with open(path) as lines:
         for line in lines:
             value = json.loads(line)["row"]
             seq = value["seq"]
@@ -70,9 +71,29 @@ def check(stack, exact):
     first = list(dict.fromkeys(seen))
     assert first == list(range(OLD + NEW)), (len(first), first[:5])
     assert not exact or seen == first, "%d rows twice" % (len(seen) - len(first))
-    log = stack.log_text()
-    assert log.count("store lacks symbols") >= 1, log
-    assert "damaged" not in log, log
+
+
+def drain(build):
+    """`drain` of such a slot, and again: the file is whole then."""
+    with Stack(build, sink=["--ndjson", "{dir}/rows"], conf=CONF) as stack:
+        port = stack.sink.port
+        stack.sink.stop()
+        producer = stack.python_producer("p0")
+        table = producer.table("t", COLUMNS)
+        write(stack, producer, table, 0, OLD + NEW)
+        stack.stop_sidecar(signal.SIGKILL)
+        producer.close()
+        slot = os.path.join(stack.directory, "sf", "lost")
+        spoil(os.path.join(slot, ".symbol-dict"), "lost")
+        stack.start_sink("127.0.0.1:%d" % port)
+        drained = stack.tool("drain", slot, "--json", "--conf", stack.connect_string())
+        assert json.loads(drained.stdout)["frames_waiting"] == 0, drained
+        assert "lacks symbols" in drained.stderr, drained
+        shown = json.loads(stack.tool("inspect", slot, "--json").stdout)
+        assert shown["dictionary"]["symbols"] == OLD + NEW and shown["damage"] == [], shown
+        stack.sink.stop()
+        check(stack.sink.path("rows"), exact=True)
+        print("drained")
 
 
 def run(build, how, points=()):
@@ -101,7 +122,9 @@ def run(build, how, points=()):
         producer.close()
         assert stack.stop_sidecar() == 0
         stack.sink.stop()
-        check(stack, exact=not points)
+        check(stack.sink.path("rows"), exact=not points)
+        log = stack.log_text()
+        assert log.count("store lacks symbols") >= 1 and "damaged" not in log, log
         print(how, "delivered", sum(died), "crashes on the way")
 
 
@@ -110,3 +133,4 @@ if __name__ == "__main__":
     for how in ("lost", "cut", "damaged"):
         run(options.build, how)
     run(options.build, "lost", POINTS)
+    drain(options.build)
