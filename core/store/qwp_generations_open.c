@@ -11,7 +11,7 @@
 #include "core/store/qwp_generations_internal.h"
 #include "core/store/qwp_store_layout.h"
 
-enum { PATH_BYTES = 4096 + 512 };
+enum { PATH_BYTES = 4096 + 512, LOCK_NAMES = 4 };
 
 /* Before a directory is emptied: no scan of any client looks at such a name, and none of our files
  * has it. */
@@ -36,6 +36,15 @@ static uint32_t number_of(const char *first, const char *name)
     }
     snprintf(canonical, sizeof canonical, ".g%u", number);
     return strcmp(name + len, canonical) == 0 ? number : 0;
+}
+
+static void name_put(const struct qwp_generations *g, uint32_t number, char *name, size_t room)
+{
+    if (number == 1) {
+        snprintf(name, room, "%s", g->first_name);
+    } else {
+        snprintf(name, room, "%.200s.g%u", g->first_name, number);
+    }
 }
 
 bool qwp_generations_owns(const char *first, const char *name)
@@ -93,9 +102,9 @@ static bool ends_with(const char *name, const char *suffix)
     return len > suffix_len && strcmp(name + len - suffix_len, suffix) == 0;
 }
 
-/* What was set aside, or put there by a person, is not the program's to remove: such a slot stays,
- * without frames that wait. */
-static bool holds_more(const struct qwp_sys *sys, int parent_fd, const char *name)
+/* More than its lock, or than the files of a slot. What was set aside, or put there by a person, is
+ * not the program's to remove: such a slot stays, without frames that wait. */
+static bool holds_more(const struct qwp_sys *sys, int parent_fd, const char *name, bool than_lock)
 {
     int fd;
     DIR *list = dir_open(sys, parent_fd, name, &fd);
@@ -110,11 +119,12 @@ static bool holds_more(const struct qwp_sys *sys, int parent_fd, const char *nam
                                         QWP_MANIFEST_NAME,
                                         QWP_DICT_FILE_NAME,
                                         ".slot-uuid"};
+    const size_t count = than_lock ? LOCK_NAMES : sizeof known / sizeof known[0];
     bool more = false;
     for (const struct dirent *entry; !more && (entry = sys->readdir(list)) != NULL;) {
-        bool ours = ends_with(entry->d_name, QWP_SEGMENT_SUFFIX) ||
-                    ends_with(entry->d_name, QWP_SEGMENT_SUFFIX QWP_UNREADY_SUFFIX);
-        for (size_t i = 0; !ours && i < sizeof known / sizeof known[0]; i++) {
+        bool ours = !than_lock && (ends_with(entry->d_name, QWP_SEGMENT_SUFFIX) ||
+                                   ends_with(entry->d_name, QWP_SEGMENT_SUFFIX QWP_UNREADY_SUFFIX));
+        for (size_t i = 0; !ours && i < count; i++) {
             ours = strcmp(entry->d_name, known[i]) == 0;
         }
         more = !ours;
@@ -131,7 +141,7 @@ void qwp_generations_remove_behind(struct qwp_generations *g, struct qwp_generat
     char hidden[sizeof old->name + sizeof REMOVED_PREFIX];
     snprintf(hidden, sizeof hidden, REMOVED_PREFIX "%s", old->name);
     qwp_generations_counters_keep(g, old);
-    if (fd < 0 || holds_more(g->sys, fd, old->name) ||
+    if (fd < 0 || holds_more(g->sys, fd, old->name, false) ||
         g->sys->renameat(fd, old->name, fd, hidden) != 0) {
         qwp_seglog_close(old->log);
     } else {
@@ -174,11 +184,7 @@ static enum qwp_result generation_open(struct qwp_generations *g, uint32_t numbe
     }
     generation->number = number;
     generation->lock_fd = -1;
-    if (number == 1) {
-        snprintf(generation->name, sizeof generation->name, "%s", g->first_name);
-    } else {
-        snprintf(generation->name, sizeof generation->name, "%.200s.g%u", g->first_name, number);
-    }
+    name_put(g, number, generation->name, sizeof generation->name);
     const enum qwp_result result = slot_open(g, generation, true, err);
     if (result != QWP_OK) {
         free(generation);
@@ -238,13 +244,31 @@ static enum qwp_result numbers_scan(struct qwp_generations *g, uint32_t *numbers
     return result;
 }
 
+/* Of a slot that could not be made (a full disk): a start must not find it, and fail on it. */
+static void lock_remove(struct qwp_generations *g, uint32_t number)
+{
+    char name[QWP_GENERATION_NAME_BYTES];
+    name_put(g, number, name, sizeof name);
+    const int fd = parent_open(g);
+    if (fd >= 0 && !holds_more(g->sys, fd, name, true)) {
+        dir_remove(g->sys, fd, name);
+    }
+    if (fd >= 0) {
+        g->sys->close(fd);
+    }
+}
+
 /* A fresh slot, ready to be begun at any number. */
 enum qwp_result qwp_generations_spare_make(struct qwp_generations *g, struct qwp_generation **out,
                                            struct qwp_error *err)
 {
     struct qwp_generation *spare;
-    enum qwp_result result = generation_open(g, g->newest->number + 1, &spare, err);
+    const uint32_t number = g->newest->number + 1;
+    enum qwp_result result = generation_open(g, number, &spare, err);
     if (result != QWP_OK) {
+        if (result != QWP_AGAIN) { /* else it is in use */
+            lock_remove(g, number);
+        }
         return result;
     }
     if (!qwp_seglog_is_pristine(spare->log)) {
