@@ -1,10 +1,17 @@
 /* qwp_intake: the worker that takes rows out of the rings and appends frames to the log.
  *
+ *   qwp_intake.c             its duty cycle: looks at rings, makes frames, settles acknowledgements
+ *   qwp_intake_rings.c       rings that come and go
+ *   qwp_intake_news.c        what the sender has to say of refused rows
+ *   qwp_intake_generation.c  from one generation of the store to the next
+ *
  * Threads:  its own thread's, with bell and control file; shares with the sender only what the log
- * does and `message_bytes_max`. Progress: do_work() takes at most QWP_INTAKE_STEP_ROWS rows and
- * makes no system call while the log has a spare segment and nobody waits. Trust:    a faulty ring
- * is detached with its reason; the frame in the making is built again without it. Crash:    a row
- * leaves its ring when the frame it stands in is published. */
+ *           does and `message_bytes_max`.
+ * Progress: do_work() takes at most QWP_INTAKE_STEP_ROWS rows and makes no system call while the
+ *           log has a spare segment and nobody waits.
+ * Trust:    a faulty ring is detached with its reason; the frame in the making is built again
+ *           without it.
+ * Crash:    a row leaves its ring when the frame it stands in is published. */
 #ifndef QWP_INTAKE_H
 #define QWP_INTAKE_H
 
@@ -130,6 +137,12 @@ void qwp_intake_close_rings(struct qwp_intake *intake);
 bool qwp_intake_is_drained(const struct qwp_intake *intake);
 
 /* ---- for its own files ---- */
+
+/* Drained rings whose producer is gone leave. Not while a frame is open: rows point into them. */
+bool qwp_intake_orphans_remove(struct qwp_intake *intake);
+/* Looks again whether producers who closed their ring are gone; at growing intervals, not for ever:
+ * others may have closed the file of a producer who lives. */
+void qwp_intake_orphans_look(struct qwp_intake *intake, int64_t now_ns, int64_t *next_ns);
 
 /* Notes whose rows stand in the frame that was just published. */
 void qwp_intake_enrol(struct qwp_intake *intake, uint64_t fsn);
