@@ -89,7 +89,8 @@ class Chaos:
         except QwpError as error:
             assert str(error).startswith("9:"), error  # refused
         self.stack.sink.clear_faults()
-        folder = next(path for path, _, _ in os.walk(self.stack.directory) if path.endswith("/rejected"))
+        folder = next(path for home in (self.stack.directory, self.stack.rings)  # in the store, wherever that is
+                      for path, _, _ in os.walk(home) if path.endswith("/rejected"))
         assert os.listdir(folder) != []
         out = self.stack.tool("rejected", "put-back", "--rings", self.stack.rings, "--conf",
                               self.stack.connect_string()).stdout
