@@ -102,9 +102,10 @@ def damaged(build):
         hit = shown["segments"][len(shown["segments"]) // 2]
         before = hit["base"] if "base" in hit else hit["first_frame"]
         with open(os.path.join(slot, hit["name"]), "r+b") as file:
-            file.seek(24 + 8 + 100)  # in its first frame
+            at = 24 + 8 + 8  # in its first frame, however short that is
+            file.seek(at)
             byte = file.read(1)
-            file.seek(24 + 8 + 100)
+            file.seek(at)
             file.write(bytes([byte[0] ^ 1]))
         shown = call(stack, "inspect", slot, "--json", code=4)
         assert hit["name"] in " ".join(map(str, shown["damage"])), shown["damage"]

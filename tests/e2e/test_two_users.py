@@ -72,7 +72,7 @@ def producer_first(build):
         def emptied():
             return [os.stat(os.path.join(instance(stack), name)).st_size for name in stack.ring_files()] == [0]
         wait_until(emptied, "the ring is emptied")
-        assert "it is emptied" in stack.log_text()
+        wait_until(lambda: "it is emptied" in stack.log_text(), "and that is told")
         second = stack.producer("--name", "second", "--rows", 100, "--hold")
         second.stdout.readline()
         assert [name.startswith("second") for name in stack.ring_files()] == [True], stack.ring_files()
