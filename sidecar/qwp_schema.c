@@ -3,9 +3,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "core/wire/qwp_names.h"
+#include "ipc/qwp_file.h"
 
 enum {
     TABLES_CAPACITY_MIN = 64,
@@ -19,7 +19,7 @@ enum qwp_result qwp_schema_init(struct qwp_schema *schema, uint32_t tables_max)
 {
     *schema = (struct qwp_schema){.capacity = TABLES_CAPACITY_MIN, .tables_max = tables_max};
     schema->tables = calloc(schema->capacity, sizeof *schema->tables);
-    (void)!getrandom(&schema->seed, sizeof schema->seed, GRND_NONBLOCK); /* or zero: still sound */
+    schema->seed = qwp_random_u64();
     return schema->tables != NULL ? QWP_OK : QWP_NOMEM;
 }
 
