@@ -26,16 +26,6 @@ static void source_charge(void *owner, uint32_t number, uint64_t row_count)
     }
 }
 
-static bool writes_to(const struct qwp_source *source, const struct qwp_table *table)
-{
-    for (uint32_t i = 0; i < source->table_count; i++) {
-        if (source->tables[i] == table) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void qwp_intake_note_writers(struct qwp_intake *intake, const struct qwp_source *source,
                              uint32_t first_table)
 {
@@ -53,7 +43,7 @@ static void all_charge(struct qwp_intake *intake, const struct qwp_table *table,
         struct qwp_source *source = intake->sources[i];
         const uint64_t open = source->rx.rows_stored - source->rx.rows_acked -
                               source->rx.rows_rejected - source->rows_aside;
-        if (writes_to(source, table)) {
+        if (qwp_source_has_table(source, table)) {
             source->rows_aside += row_count < open ? row_count : open;
         }
     }

@@ -185,7 +185,7 @@ enum qwp_result qwp_source_count_text(struct qwp_source *source, struct qwp_erro
     return result;
 }
 
-static bool has_table(const struct qwp_source *source, const struct qwp_table *table)
+bool qwp_source_has_table(const struct qwp_source *source, const struct qwp_table *table)
 {
     /* What it put there itself, unless another ring of the table did so since. */
     if (table->source_index < source->table_count && source->tables[table->source_index] == table) {
@@ -203,7 +203,7 @@ static bool has_table(const struct qwp_source *source, const struct qwp_table *t
 static enum qwp_result count_table(struct qwp_source *source, struct qwp_table *table,
                                    struct qwp_error *err)
 {
-    if (has_table(source, table)) {
+    if (qwp_source_has_table(source, table)) {
         return QWP_OK;
     }
     if (source->tables_max != 0 && source->table_count == source->tables_max) {

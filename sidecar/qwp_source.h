@@ -61,6 +61,8 @@ static inline bool qwp_source_is_ready(const struct qwp_source *source)
 {
     return !source->detached && !source->held && !source->waits_symbols && !source->defining;
 }
+/* Whether it has shapes of the table. */
+bool qwp_source_has_table(const struct qwp_source *source, const struct qwp_table *table);
 /* Gives the source its entry in the control file. */
 void qwp_source_show(struct qwp_source *source, struct qwp_control_producer *slot);
 void qwp_source_close(struct qwp_source *source);
