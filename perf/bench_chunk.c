@@ -18,6 +18,7 @@
 #include "core/qwp_clock.h"
 #include "core/qwp_crc32c.h"
 #include "core/wire/qwp_encode_chunk.h"
+#include "perf/bench_data.h"
 #include "perf/bench_json.h"
 
 enum {
@@ -29,8 +30,7 @@ enum {
     TEXT_BYTES = 40,
     SYMBOLS = 10000,
 };
-#define SEED UINT64_C(0x9e3779b97f4a7c15)
-#define T0   INT64_C(1700000000000000000)
+#define T0 INT64_C(1700000000000000000)
 
 /* What a column holds. */
 enum content {
@@ -66,27 +66,6 @@ static const struct layout {
     {"time-steady", {0}, STEADY, false},
     {"time-jitter", {0}, JITTER, false},
 };
-
-static uint64_t random_state = SEED;
-
-static uint64_t random_u64(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
-}
-
-static void *allocate(size_t bytes)
-{
-    void *memory = NULL;
-    if (posix_memalign(&memory, 4096, bytes + 4096) != 0) {
-        fprintf(stderr, "bench_chunk: no memory for %zu bytes\n", bytes);
-        exit(1);
-    }
-    memset(memory, 0, bytes + 4096);
-    return memory;
-}
 
 struct bench {
     const struct layout *layout;
@@ -124,11 +103,11 @@ static uint8_t type_of(enum content content)
 /* Value number i; returns the bytes it takes. */
 static size_t put_value(unsigned char *at, enum content content, uint32_t i)
 {
-    double number = (double)(random_u64() % 1000000);
+    double number = (double)(bench_random() % 1000000);
     switch (content) {
     case SYMBOL_SMALL:
     case SYMBOL_LARGE:
-        qwp_store_u32(at, (uint32_t)(random_u64() % (content == SYMBOL_SMALL ? 100 : SYMBOLS)));
+        qwp_store_u32(at, (uint32_t)(bench_random() % (content == SYMBOL_SMALL ? 100 : SYMBOLS)));
         return 4;
     case PRICE:
     case WHOLE:
@@ -136,13 +115,13 @@ static size_t put_value(unsigned char *at, enum content content, uint32_t i)
         memcpy(at, &number, sizeof number);
         return 8;
     case LONG_SMALL:
-        qwp_store_u64(at, random_u64() % 100);
+        qwp_store_u64(at, bench_random() % 100);
         return 8;
     case LONG_COUNT:
         qwp_store_u64(at, i);
         return 8;
     default:
-        qwp_store_u64(at, random_u64());
+        qwp_store_u64(at, bench_random());
         return 8;
     }
 }
@@ -153,7 +132,7 @@ static unsigned char *put_texts(unsigned char *at, uint32_t count)
         qwp_store_u32(at, i * TEXT_BYTES);
     }
     for (uint32_t i = 0; i < count * TEXT_BYTES; i++) {
-        *at++ = (unsigned char)('a' + random_u64() % 26);
+        *at++ = (unsigned char)('a' + bench_random() % 26);
     }
     return at;
 }
@@ -170,7 +149,7 @@ static unsigned char *put_column(struct bench *b, unsigned char *at, enum conten
     if (b->layout->nulls) {
         part->bitmap = at;
         for (uint32_t i = 0; i < ROWS; i++) {
-            const unsigned null = random_u64() % 3 == 0;
+            const unsigned null = bench_random() % 3 == 0;
             at[i / 8] |= (unsigned char)(null << i % 8);
             part->value_count -= null;
         }
@@ -181,7 +160,7 @@ static unsigned char *put_column(struct bench *b, unsigned char *at, enum conten
         at = put_texts(at, part->value_count);
     } else if (content == FLAG) {
         for (uint32_t i = 0; i < (part->value_count + 7) / 8; i++) {
-            *at++ = (unsigned char)random_u64();
+            *at++ = (unsigned char)bench_random();
         }
     } else {
         for (uint32_t i = 0; i < part->value_count; i++) {
@@ -197,7 +176,7 @@ static unsigned char *put_times(struct bench *b, unsigned char *at, int64_t *tim
 {
     *part = (struct qwp_chunk_part){.values = at, .value_count = ROWS, .values_bytes = 8 * ROWS};
     for (uint32_t i = 0; i < ROWS; i++, at += 8) {
-        *time += b->layout->time == STEADY ? 1000 : 1000 + (int64_t)(random_u64() % 400);
+        *time += b->layout->time == STEADY ? 1000 : 1000 + (int64_t)(bench_random() % 400);
         qwp_store_i64(at, *time);
     }
     return at;
@@ -221,7 +200,7 @@ static struct qwp_chunk chunk_at(const struct bench *b, uint32_t number)
 static void bench_init(struct bench *b, const struct layout *layout, size_t bytes)
 {
     *b = (struct bench){.layout = layout};
-    random_state = SEED;
+    bench_random_state = BENCH_SEED;
     while (b->column_count < COLUMNS_MAX && layout->columns[b->column_count] != 0) {
         const uint32_t c = b->column_count++;
         snprintf(b->names[c], sizeof b->names[c], "column_%u", c);
@@ -233,8 +212,8 @@ static void bench_init(struct bench *b, const struct layout *layout, size_t byte
     /* More than any has. */
     const size_t bound = (size_t)ROWS * ((TEXT_BYTES + 8) + 9 * (size_t)COLUMNS_MAX);
     b->chunk_count = (uint32_t)(bytes / (40 * ROWS)) + 1;
-    b->memory = allocate(bytes + bound);
-    b->parts = allocate(b->chunk_count * (b->column_count + 1) * sizeof *b->parts);
+    b->memory = bench_allocate(bytes + bound);
+    b->parts = bench_allocate(b->chunk_count * (b->column_count + 1) * sizeof *b->parts);
     unsigned char *at = b->memory;
     int64_t time = T0;
     uint32_t done = 0;
@@ -251,8 +230,8 @@ static void bench_init(struct bench *b, const struct layout *layout, size_t byte
     b->chunk_count = done;
     const struct qwp_chunk chunk = chunk_at(b, 0);
     b->header_bound = qwp_block_header_bound(chunk.table, b->columns, b->column_count);
-    b->dst = allocate(2 * qwp_chunk_bound(&chunk, b->header_bound));
-    b->encoder = allocate(sizeof *b->encoder);
+    b->dst = bench_allocate(2 * qwp_chunk_bound(&chunk, b->header_bound));
+    b->encoder = bench_allocate(sizeof *b->encoder);
 }
 
 static void bench_fini(struct bench *b)
@@ -297,7 +276,7 @@ static void measure(struct bench_json *json, const struct layout *layout, bool c
     static double copied[REPEATS_MAX];
     bench_init(&b, layout, !cold ? 0 : smoke ? 1024 * 1024 : COLD_BYTES);
     const uint32_t chunks = cold ? b.chunk_count : smoke ? 1 : WARM_CHUNKS_PER_REPEAT;
-    unsigned char *to = allocate(b.chunk_bytes);
+    unsigned char *to = bench_allocate(b.chunk_bytes);
     size_t len = encode(&b, 0);
     const uint32_t checksum = qwp_crc32c(0, b.dst, len);
     for (int r = 0; r < repeats; r++) {
@@ -357,7 +336,8 @@ int main(int argc, char **argv)
     }
     struct bench_json json;
     bench_json_open(&json, json_path, "bench_chunk");
-    printf("%u rows a chunk, %d repeats, seed %016llx\n", ROWS, repeats, (unsigned long long)SEED);
+    printf("%u rows a chunk, %d repeats, seed %016llx\n", ROWS, repeats,
+           (unsigned long long)BENCH_SEED);
     printf("%-16s %-5s %8s %8s %8s %6s %8s %8s   %s\n", "row", "cache", "ns/row", "min", "p90",
            "x copy", "chunk B", "wire B", "checksum");
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {

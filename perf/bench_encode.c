@@ -23,6 +23,7 @@
 #include "core/qwp_crc32c.h"
 #include "core/qwp_record_layout.h"
 #include "core/wire/qwp_encode.h"
+#include "perf/bench_data.h"
 #include "perf/bench_json.h"
 
 enum {
@@ -34,8 +35,7 @@ enum {
     TEXT_BYTES = 40,
     TSBS_HOSTS = 100,
 };
-#define SEED UINT64_C(0x9e3779b97f4a7c15)
-#define T0   INT64_C(1700000000000000000)
+#define T0 INT64_C(1700000000000000000)
 
 /* Columns as type x count, in order. */
 struct layout {
@@ -116,27 +116,6 @@ static const struct layout layouts[] = {
      .jitter = true},
 };
 
-static uint64_t random_state = SEED;
-
-static uint64_t random_u64(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
-}
-
-static void *allocate(size_t bytes)
-{
-    void *memory = NULL;
-    if (posix_memalign(&memory, 4096, bytes + 4096) != 0) {
-        fprintf(stderr, "bench_encode: no memory for %zu bytes\n", bytes);
-        exit(1);
-    }
-    memset(memory, 0, bytes + 4096);
-    return memory;
-}
-
 /* A table, its records in blocks of `rows`, and what the encoder needs to know of them. */
 struct bench {
     const struct layout *layout;
@@ -202,13 +181,13 @@ static void fill_part(unsigned char *at, uint8_t type)
 {
     if (type == QWP_TYPE_VARCHAR) {
         for (uint32_t i = 0; i < TEXT_BYTES; i++) {
-            at[i] = (unsigned char)('a' + random_u64() % 26);
+            at[i] = (unsigned char)('a' + bench_random() % 26);
         }
     } else if (type == QWP_TYPE_DOUBLE_ARRAY) {
         at[0] = 1;
         qwp_store_u32(at + 1, 4);
         for (uint32_t i = 0; i < 4; i++) {
-            qwp_store_u64(at + 5 + 8 * (size_t)i, random_u64() >> 12);
+            qwp_store_u64(at + 5 + 8 * (size_t)i, bench_random() >> 12);
         }
     }
 }
@@ -219,7 +198,7 @@ static size_t fill_record(struct bench *b, unsigned char *record, uint32_t row, 
     uint64_t *steering = b->steering_words + (size_t)(row % b->rows) * b->steering_stride;
     uint32_t *ends = (uint32_t *)(steering + shape->null_words);
     uint32_t end = shape->fixed_bytes;
-    *time += b->layout->jitter       ? 1000 + (int64_t)(random_u64() % 400)
+    *time += b->layout->jitter       ? 1000 + (int64_t)(bench_random() % 400)
              : row % TSBS_HOSTS == 0 ? INT64_C(1000000000)
                                      : 0;
     if (shape->designated_type != QWP_TYPE_NONE) {
@@ -229,17 +208,17 @@ static size_t fill_record(struct bench *b, unsigned char *record, uint32_t row, 
         const struct qwp_shape_column *column = &shape->columns[c];
         unsigned char *field = record + column->off;
         for (uint32_t i = 0; i < qwp_type_field_bytes(column->type); i++) {
-            field[i] = (unsigned char)random_u64();
+            field[i] = (unsigned char)bench_random();
         }
         if (column->type == QWP_TYPE_SYMBOL) {
             qwp_store_u32(field, c * b->layout->cardinality +
-                                     (uint32_t)(random_u64() % b->layout->cardinality));
+                                     (uint32_t)(bench_random() % b->layout->cardinality));
         } else if (column->type == QWP_TYPE_LONG && b->layout->small) {
-            qwp_store_u64(field, random_u64() % 100);
+            qwp_store_u64(field, bench_random() % 100);
         } else if (column->type == QWP_TYPE_BOOLEAN) {
             field[0] &= 1;
         } else if (column->type == QWP_TYPE_GEOHASH) {
-            qwp_store_u64(field, random_u64() >> 24);
+            qwp_store_u64(field, bench_random() >> 24);
         }
         const uint32_t len = part_bytes(column->type);
         fill_part(record + end, column->type);
@@ -247,7 +226,7 @@ static size_t fill_record(struct bench *b, unsigned char *record, uint32_t row, 
         if (column->var_index != QWP_NO_VAR) {
             ends[column->var_index] = end;
         }
-        if (b->layout->nulls && row < b->rows && c < 64 && random_u64() % 3 == 0) {
+        if (b->layout->nulls && row < b->rows && c < 64 && bench_random() % 3 == 0) {
             steering[0] |= UINT64_C(1) << c;
         }
     }
@@ -315,7 +294,7 @@ static void bench_init(struct bench *b, const struct layout *layout, uint32_t ro
                        size_t cold_bytes)
 {
     *b = (struct bench){.layout = layout, .rows = rows};
-    random_state = SEED;
+    bench_random_state = BENCH_SEED;
     make_shape(b);
     const size_t block_bytes = record_bytes_max(b) * rows;
     b->block_count = cold ? (uint32_t)(cold_bytes / block_bytes) + 1 : 1;
@@ -324,20 +303,21 @@ static void bench_init(struct bench *b, const struct layout *layout, uint32_t ro
     b->run_rows = layout->run_rows == 0 ? rows : layout->run_rows;
     b->runs_per_block = (rows + b->run_rows - 1) / b->run_rows;
     b->symbol_codes =
-        allocate((size_t)b->runs_per_block * b->symbol_count * sizeof *b->symbol_codes);
+        bench_allocate((size_t)b->runs_per_block * b->symbol_count * sizeof *b->symbol_codes);
     for (uint32_t i = 0; i < b->symbol_count * b->runs_per_block; i++) {
         b->symbol_codes[i] = qwp_symbol_code(i % b->symbol_count);
     }
-    b->memory = allocate(block_bytes * b->block_count);
-    b->records = allocate(row_count * sizeof *b->records);
+    b->memory = bench_allocate(block_bytes * b->block_count);
+    b->records = bench_allocate(row_count * sizeof *b->records);
     /* Made just before in real life, and so in the cache: all blocks share one. */
     b->steering_stride = b->shape->null_words + (b->shape->var_count + 1u) / 2;
-    b->steering = allocate(rows * sizeof *b->steering);
-    b->steering_words = allocate((size_t)rows * b->steering_stride * sizeof *b->steering_words);
-    b->runs = allocate((size_t)b->block_count * b->runs_per_block * sizeof *b->runs);
-    b->blocks = allocate(b->block_count * sizeof *b->blocks);
-    b->dst = allocate(block_bound(b, rows));
-    b->encoder = allocate(sizeof *b->encoder);
+    b->steering = bench_allocate(rows * sizeof *b->steering);
+    b->steering_words =
+        bench_allocate((size_t)rows * b->steering_stride * sizeof *b->steering_words);
+    b->runs = bench_allocate((size_t)b->block_count * b->runs_per_block * sizeof *b->runs);
+    b->blocks = bench_allocate(b->block_count * sizeof *b->blocks);
+    b->dst = bench_allocate(block_bound(b, rows));
+    b->encoder = bench_allocate(sizeof *b->encoder);
     unsigned char *at = b->memory;
     int64_t time = T0;
     for (uint32_t row = 0; row < row_count; row++) {
@@ -417,7 +397,7 @@ static void measure(const struct layout *layout, uint32_t rows, bool cold, uint3
     const uint32_t encodes = cold ? b.block_count : smoke ? 1 : WARM_BLOCKS_PER_REPEAT;
     size_t len = encode(&b, 0);
     const uint32_t checksum = qwp_crc32c(0, b.dst, len);
-    unsigned char *to = allocate(record_bytes_max(&b) * rows);
+    unsigned char *to = bench_allocate(record_bytes_max(&b) * rows);
     for (uint32_t r = 0; r < repeats; r++) {
         const int64_t start = qwp_clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
         for (uint32_t i = 0; i < encodes; i++) {
@@ -474,7 +454,7 @@ int main(int argc, char **argv)
     struct utsname system;
     uname(&system);
     printf("%s %s %s, %u rows a block, %u repeats, seed %016llx\n", system.sysname, system.release,
-           system.machine, rows, repeats, (unsigned long long)SEED);
+           system.machine, rows, repeats, (unsigned long long)BENCH_SEED);
     printf("%-18s %-5s %8s %8s %8s %6s %9s %9s   %s\n", "row", "cache", "ns/row", "min", "p90",
            "x copy", "record B", "wire B", "checksum");
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
