@@ -3,6 +3,8 @@
 A program measures cases in parts. Each repeat runs every case of a part once, ours and its baselines
 in turn, so that whatever else the machine does meets all of them; shown are medians, the span, and
 ratios to the baseline (`base`) of the same run. A case that fails is named and the others go on.
+Where somebody else shares the cores now and then (bench_core), a run waits until they are at full
+speed, and short ones that were not at their end are made again; how many still were not is printed.
 `--json FILE` keeps all runs, for perf/report."""
 import argparse
 import contextlib
@@ -46,6 +48,66 @@ def wait_until(condition, what, seconds=WAIT_S):
         if time.monotonic() > deadline:
             raise RuntimeError("not within %d s: %s" % (seconds, what))
         time.sleep(0.01)
+
+
+class Cores:
+    """Whether the cores run at full speed. What a run found tells nothing about that by itself, so
+    that runs are chosen by this alone."""
+    SLOW = 1.4       # times the fastest that was ever seen; a shared core takes 2
+    WAIT_S = 4       # for full speed before a run
+    AGAIN_S = 3      # a run is made again until its tries took this together
+    TRIES = 5
+    ALL_S = 120      # what a program may spend on it
+
+    def __init__(self):
+        self.program = None  # off: nothing waits, nothing is made again
+        self.fastest_ns = None
+        self.were_slow = False  # at the end of the last run
+        self.took_s = 0.0       # its tries together
+        self.left_s = self.ALL_S
+
+    def watch(self, bin_dir):
+        self.program = os.path.join(bin_dir, "bench_core")
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
+            self.are_slow()
+            time.sleep(0.05)
+
+    def are_slow(self):
+        out = subprocess.run([self.program], capture_output=True, text=True, check=True)
+        found = json.loads(out.stdout)
+        self.fastest_ns = min(found["fastest_ns"], self.fastest_ns or found["fastest_ns"])
+        return found["slowest_ns"] > self.SLOW * self.fastest_ns
+
+    @contextlib.contextmanager
+    def at_full_speed(self):
+        """Around what is timed."""
+        began = time.monotonic()
+        if self.program is not None:
+            deadline = began + min(self.WAIT_S, self.left_s)
+            while self.are_slow() and time.monotonic() < deadline:
+                time.sleep(0.02)
+        waited = time.monotonic()
+        self.left_s -= waited - began
+        yield
+        self.took_s += time.monotonic() - waited
+        if self.program is not None:
+            self.were_slow = self.are_slow()
+
+    def run(self, run):
+        """What the run returns, made again while the cores were slow at its end."""
+        self.took_s = 0.0
+        for _ in range(self.TRIES):
+            began = time.monotonic()
+            self.were_slow = False
+            out = run()
+            if not self.were_slow or self.took_s > self.AGAIN_S or self.left_s <= 0:
+                break
+            self.left_s -= time.monotonic() - began
+        return out
+
+
+cores = Cores()
 
 
 def go(process):
@@ -155,11 +217,12 @@ class Stack:
 
     def run(self, producers):
         """To the last acknowledgement: rows, seconds, and CPU seconds of producers, sidecar and sink."""
-        before = [cpu_s(process.pid) for process in (self.sidecar, self.sink)]
-        for process in producers:
-            go(process)
-        done = [self.finish(process) for process in producers]
-        after = [cpu_s(process.pid) for process in (self.sidecar, self.sink)]
+        with cores.at_full_speed():
+            before = [cpu_s(process.pid) for process in (self.sidecar, self.sink)]
+            for process in producers:
+                go(process)
+            done = [self.finish(process) for process in producers]
+            after = [cpu_s(process.pid) for process in (self.sidecar, self.sink)]
         seconds = (max(each["acked_ns"] for each in done) - min(each["start_ns"] for each in done)) / 1e9
         return (sum(each["rows"] for each in done), seconds, sum(each["cpu_s"] for each in done),
                 after[0] - before[0], after[1] - before[1])
@@ -219,8 +282,9 @@ class Stack:
 
 def run_program(bin_dir, *words):
     """Runs a program that prints one JSON object."""
-    out = subprocess.run([os.path.join(bin_dir, words[0]), *map(str, words[1:])],
-                         capture_output=True, text=True, timeout=WAIT_S)
+    with cores.at_full_speed():
+        out = subprocess.run([os.path.join(bin_dir, words[0]), *map(str, words[1:])],
+                             capture_output=True, text=True, timeout=WAIT_S)
     if out.returncode != 0:
         raise RuntimeError("%s: %s" % (words[0], out.stderr[-500:]))
     return json.loads(out.stdout)
@@ -299,6 +363,8 @@ class Results:
                      "command": "perf/" + " ".join([os.path.basename(sys.argv[0])] +
                                                    shown_arguments(sys.argv[1:])),
                      "parts": {}}
+        if not options.smoke:
+            cores.watch(self.bin_dir)
         machine = self.data["host"]
         print("%s, %d cpus, %s, load %.1f; %s; commit %s" % (
             machine["cpu"], machine["cpus"], machine["kernel"], machine["load"],
@@ -306,7 +372,7 @@ class Results:
 
     def measure(self, part, title, cases, repeats, columns):
         """Runs the cases in turn, prints the table; returns the runs by case."""
-        entry = self.data["parts"].setdefault(part, {"title": title, "repeats": repeats,
+        entry = self.data["parts"].setdefault(part, {"title": title, "repeats": repeats, "slow": 0,
                                                      "cases": {}, "failed": {}})
         for case in cases:
             entry["cases"][case.name] = {"base": case.base, "dims": case.dims, "runs": []}
@@ -320,7 +386,8 @@ class Results:
 
     def run_one(self, entry, case):
         try:
-            entry["cases"][case.name]["runs"].append(case.run())
+            entry["cases"][case.name]["runs"].append(cores.run(case.run))
+            entry["slow"] += cores.were_slow
         except Exception as error:  # a failing case must not cost the others
             if not isinstance(error, (RuntimeError, subprocess.SubprocessError)):
                 traceback.print_exc()
@@ -375,7 +442,9 @@ def span(column, runs):
 
 def show(entry, columns):
     """The table of a part: medians, the span of the first column, ratios to each case's base."""
-    print("\n%s; medians of %d" % (entry["title"], entry["repeats"]))
+    print("\n%s; medians of %d; cores slow at the end of %d of %d runs" % (
+        entry["title"], entry["repeats"], entry["slow"],
+        sum(len(case["runs"]) for case in entry["cases"].values())))
     heads = ["case", columns[0].head, "span", *[column.head for column in columns[1:]]]
     lines = []
     for name, case in entry["cases"].items():

@@ -15,9 +15,11 @@
  *
  *   bench_producer [--smoke] [--consumer none|paced|spin] [--only TEXT] [--rows N] [--repeats N]
  *                  [--json FILE]
- *   bench_producer --copy BYTES [--rows N]     ns a record for copies into memory that is touched
- * for the first time, one behind the other: what a burst that fills a fresh ring must pay; prints
- * JSON */
+ *   bench_producer --copy BYTES [--rows N] [--step-ns X]
+ *
+ * The second form copies records into memory of a ring's kind and size, in bursts of N as those of
+ * load_producer, and prints what one took at full speed (bench_steps.h) as JSON: what any burst
+ * must pay. */
 #include <errno.h>
 #include <ftw.h>
 #include <signal.h>
@@ -38,6 +40,7 @@
 #include "ipc/qwp_rendezvous.h"
 #include "ipc/qwp_ring.h"
 #include "perf/bench_json.h"
+#include "perf/bench_steps.h"
 
 enum {
     RING_BYTES = 1024 * 1024,
@@ -48,6 +51,8 @@ enum {
     REPEATS_MAX = 101,
     PACE_NS = 2000,
     RECORD_BYTES_MAX = 512,
+    BURST_ROOM_BYTES = 320, /* of the ring, a row, as bench_e2e.py has it */
+    COPY_BURSTS = 200,
 };
 #define T0 INT64_C(1700000000000000000)
 
@@ -433,8 +438,9 @@ static inline __attribute__((always_inline)) void copy_loop(struct bench *b, uin
                                                             size_t bytes)
 {
     for (uint64_t n = 0; n < count; n++) {
-        qwp_store_u64(b->record, n);
+        /* The number behind the copy: before it, the copy would wait for a store so narrow. */
         memcpy(b->plain + b->plain_pos, b->record, bytes);
+        qwp_store_u64(b->plain + b->plain_pos, n);
         __asm__ volatile("" ::: "memory");
         b->plain_pos = b->plain_pos + bytes < RING_BYTES ? b->plain_pos + bytes : 0;
     }
@@ -533,25 +539,32 @@ static void measure_all(enum consumer consumer, const char *only, uint64_t count
     teardown(&b);
 }
 
-/* Prefaulted, as a ring is. */
-static void copy_fresh(size_t bytes, uint64_t count)
+/* Prefaulted, as a ring is, and walked round as one. */
+static void copy_bursts(size_t bytes, uint64_t count, double step_ns)
 {
+    static struct bench_bursts bursts;
     unsigned char record[RECORD_BYTES_MAX] = {1};
-    const size_t room = (size_t)count * bytes;
+    const size_t room = (size_t)count * BURST_ROOM_BYTES;
     unsigned char *memory =
         mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (bytes < sizeof(uint64_t) || bytes > sizeof record || memory == MAP_FAILED) {
+    if (bytes < sizeof(uint64_t) || bytes > BURST_ROOM_BYTES || memory == MAP_FAILED) {
         die("copy", NULL);
     }
-    const int64_t begin_ns = qwp_clock_monotonic_ns();
-    for (uint64_t n = 0; n < count; n++) {
-        qwp_store_u64(record, n);
-        memcpy(memory + n * bytes, record, bytes);
-        __asm__ volatile("" ::: "memory");
+    bursts.fastest_step_ns = step_ns;
+    size_t at = 0;
+    while (bursts.count < COPY_BURSTS) {
+        bench_burst_begin(&bursts);
+        for (uint64_t n = 0; n < count; n++) {
+            memcpy(memory + at, record, bytes);
+            qwp_store_u64(memory + at, n);
+            __asm__ volatile("" ::: "memory");
+            at = at + bytes <= room - bytes ? at + bytes : 0;
+        }
+        bench_burst_end(&bursts, count);
     }
-    const int64_t took_ns = qwp_clock_monotonic_ns() - begin_ns;
-    printf("{\"rows\":%llu,\"ns\":%.3f}\n", (unsigned long long)count,
-           (double)took_ns / (double)count);
+    uint32_t counted;
+    const double row_ns = bench_bursts_median(&bursts, &counted);
+    printf("{\"ns\":%.3f,\"bursts\":%u}\n", row_ns, counted);
     munmap(memory, room);
 }
 
@@ -563,6 +576,7 @@ int main(int argc, char **argv)
     int repeats = 9;
     const char *json_path = NULL;
     size_t copy_bytes = 0;
+    double step_ns = 0;
     for (int i = 1; i < argc; i++) {
         const bool more = i + 1 < argc;
         if (strcmp(argv[i], "--smoke") == 0) {
@@ -579,6 +593,8 @@ int main(int argc, char **argv)
             json_path = argv[++i];
         } else if (strcmp(argv[i], "--copy") == 0 && more) {
             copy_bytes = strtoul(argv[++i], NULL, 10);
+        } else if (strcmp(argv[i], "--step-ns") == 0 && more) {
+            step_ns = strtod(argv[++i], NULL);
         } else if (strcmp(argv[i], "--rows") == 0 && more) {
             count = strtoull(argv[++i], NULL, 10) / 1000 * 1000 + 1000;
         } else if (strcmp(argv[i], "--repeats") == 0 && more) {
@@ -587,12 +603,12 @@ int main(int argc, char **argv)
         } else {
             fprintf(stderr, "usage: bench_producer [--smoke] [--consumer none|paced|spin] "
                             "[--only TEXT] [--rows N] [--repeats N] "
-                            "[--json FILE] [--copy BYTES]\n");
+                            "[--json FILE] [--copy BYTES] [--step-ns X]\n");
             return 2;
         }
     }
     if (copy_bytes > 0) {
-        copy_fresh(copy_bytes, count);
+        copy_bursts(copy_bytes, count, step_ns);
         return 0;
     }
     bench_json_open(&json, json_path, "bench_producer");

@@ -37,7 +37,7 @@ import tempfile
 import time
 
 import bench
-from bench import Case, Column, Stack, cpu_s
+from bench import Case, Column, Stack, cores, cpu_s
 
 DATA = os.path.join(bench.ROOT, "tests", "data")
 DEFAULT_FILES = ["tsbs-cpu-only.ilp.gz", "tsbs-cpu-only.qwpb.gz"]
@@ -106,7 +106,7 @@ class Loader:
     def load(self, data, processes, store):
         ack, times = self.options.ack, self.options.times
         conf = "request_durable_ack=on;" if ack == "durable" else ""
-        with self.stack(store, conf) as stack:
+        with self.stack(store, conf) as stack, cores.at_full_speed():
             before, began = cpu_s(stack.sidecar.pid), time.monotonic()
             words = self.feed_words(stack, processes) + \
                 (["--no-wait"] if ack in ("published", "stored") else [])
@@ -131,16 +131,20 @@ class Loader:
             wait_counter(stack, "rows_stored", rows)
             stack.stop(stack.sidecar)
             stack.conf = conf
-            stack.start_sidecar(())
-            wait_counter(stack, "frames_acked", 1)
-            bench.wait_until(lambda: stack.status().get("bytes_waiting") == 0, "all is acknowledged")
+            with cores.at_full_speed():
+                stack.start_sidecar(())
+                wait_counter(stack, "frames_acked", 1)
+                bench.wait_until(lambda: stack.status().get("bytes_waiting") == 0,
+                                 "all is acknowledged")
             # The clock of the status and ours are one.
             seconds = time.time() - stack.status()["connection_since_us"] / 1e6
             return self.figures(data, rows, seconds, feed_cpu, cpu_s(stack.sidecar.pid),
                                 sink_bytes(stack, rows))
 
     def parse(self, data, processes):
-        told, cpu = feed(self.bin_dir, data, self.options.times, "--processes", processes, "--dry-run")
+        with cores.at_full_speed():
+            told, cpu = feed(self.bin_dir, data, self.options.times, "--processes", processes,
+                             "--dry-run")
         return self.figures(data, told["rows_sent"], told["seconds"], cpu, None, None)
 
     def figures(self, data, rows, seconds, feed_cpu, sidecar_cpu, wire_bytes):

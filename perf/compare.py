@@ -31,7 +31,7 @@ import time
 
 import bench
 import bench_latency
-from bench import Case, Column, Stack, cpu_s, go
+from bench import Case, Column, Stack, cores, cpu_s, go
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RING = 256 << 20  # the batches fit, so that what the producer pays is seen
@@ -124,8 +124,9 @@ def peer_words(name, case, rows, unit, tables):
 
 
 def run_peer(stack, command, words):
-    run = subprocess.run([command[0], *command[1:], stack.conf, *map(str, words)],
-                         capture_output=True, text=True, timeout=WAIT_S)
+    with cores.at_full_speed():
+        run = subprocess.run([command[0], *command[1:], stack.conf, *map(str, words)],
+                             capture_output=True, text=True, timeout=WAIT_S)
     if run.returncode != 0:
         raise RuntimeError("%s: %s" % (command, run.stderr[-500:]))
     return json.loads(run.stdout)
@@ -143,9 +144,10 @@ def ours(bin_dir, case, rows, unit, tables, ring):
     with Stack(bin_dir) as stack:
         producer = stack.producer("--rows", rows, "--unit", unit, "--tables", tables, "--ring-bytes",
                                   ring, *way)
-        before = cpu_s(stack.sidecar.pid)
-        go(producer)
-        done = stack.finish(producer)
+        with cores.at_full_speed():
+            before = cpu_s(stack.sidecar.pid)
+            go(producer)
+            done = stack.finish(producer)
         cpu = done["cpu_s"] + cpu_s(stack.sidecar.pid) - before
         return outcome(rows, (done["published_ns"] - done["start_ns"]) / 1e9,
                        (done["acked_ns"] - done["start_ns"]) / 1e9, cpu, stack.check_rows(rows))

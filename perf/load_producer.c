@@ -3,7 +3,7 @@
  *
  *   load_producer --rings DIR --name NAME [--rows N] [--rate N] [--unit N] [--row trade|tsbs|text]
  *                 [--way hot|builder|chunk] [--tables N] [--symbols N] [--ring-bytes N]
- *                 [--definition-bytes N] [--wait-acked | --acks]
+ *                 [--definition-bytes N] [--burst N [--step-ns X]] [--wait-acked | --acks]
  *
  * --row: a trade (6 columns), TSBS cpu-only (10 symbols and 10 small longs), or a symbol, 40 bytes
  * of text and a long. Column `id` holds the monotonic clock of the moment before the row was
@@ -13,7 +13,9 @@
  * column takes so many symbols in turn. --rate N: rows a second, evenly, by sleeping to absolute
  * times. --acks: with a --rate, prints how long each unit took to be acknowledged, which its
  * producer waits for between units. --wait-acked: the same, but no unit is published before the
- * last is acknowledged.
+ * last is acknowledged. --burst N: so many rows without a pause, then all are acknowledged before
+ * the next burst; burst_ns is the median of what a row took its producer in the bursts during which
+ * the core was at full speed (bench_steps.h; --step-ns: the fastest known), bursts their number.
  *
  * Attaches, prints a line, waits for one on stdin, runs, prints one JSON object. */
 #include <getopt.h>
@@ -29,6 +31,7 @@
 #include "core/qwp_bytes.h"
 #include "core/qwp_clock.h"
 #include "core/qwp_histogram.h"
+#include "perf/bench_steps.h"
 
 enum {
     TABLES_MAX = 10000,
@@ -49,7 +52,8 @@ enum kind { TRADE, TSBS, TEXT };
 struct options {
     const char *rings;
     const char *name;
-    uint64_t rows, rate, unit, tables, symbols, ring_bytes, definition_bytes;
+    uint64_t rows, rate, unit, tables, symbols, ring_bytes, definition_bytes, burst;
+    double step_ns;
     enum way way;
     enum kind kind;
     bool wait_acked, acks;
@@ -74,6 +78,7 @@ struct load {
     struct qwp_histogram acked;
     struct sent flight[FLIGHT_MAX];
     uint64_t flight_first, flight_end; /* only grow */
+    struct bench_bursts bursts;
     /* --way chunk: `unit` rows, written again and again */
     uint32_t *symbols, *sides;
     double *prices;
@@ -427,17 +432,40 @@ static void run_paced(struct load *load, int64_t start_ns)
     }
 }
 
+/* Rows first .. end, as fast as they go. */
+static void run_burst(struct load *load, uint64_t first, uint64_t end)
+{
+    const struct options *o = &load->options;
+    if (o->unit == 1 && o->way != WAY_CHUNK) {
+        write_rows(load, first, end - first);
+        return;
+    }
+    for (uint64_t n = first; n < end; n += o->unit) {
+        publish(load, n, end - n < o->unit ? end - n : o->unit);
+    }
+}
+
+static void run_bursts(struct load *load)
+{
+    const struct options *o = &load->options;
+    for (uint64_t n = 0; n < o->rows; n += o->burst) {
+        const uint64_t end = o->rows - n < o->burst ? o->rows : n + o->burst;
+        bench_burst_begin(&load->bursts);
+        run_burst(load, n, end);
+        bench_burst_end(&load->bursts, end - n);
+        wait_acked(load);
+    }
+}
+
 static void run(struct load *load, int64_t start_ns)
 {
     const struct options *o = &load->options;
     if (o->rate > 0 || o->wait_acked) {
         run_paced(load, start_ns);
-    } else if (o->unit == 1 && o->way != WAY_CHUNK) {
-        write_rows(load, 0, o->rows);
+    } else if (o->burst > 0) {
+        run_bursts(load);
     } else {
-        for (uint64_t n = 0; n < o->rows; n += o->unit) {
-            publish(load, n, o->rows - n < o->unit ? o->rows - n : o->unit);
-        }
+        run_burst(load, 0, o->rows);
     }
 }
 
@@ -464,12 +492,13 @@ static void check(const struct options *o)
 {
     if (o->rings == NULL || o->unit == 0 || o->tables == 0 || o->tables > TABLES_MAX ||
         o->symbols < TSBS_SYMBOLS || o->symbols > SYMBOLS_MAX ||
-        (o->way == WAY_CHUNK && o->kind != TRADE) || (o->acks && o->rate == 0)) {
+        (o->way == WAY_CHUNK && o->kind != TRADE) || (o->acks && o->rate == 0) ||
+        (o->burst > 0 && o->rows / o->burst >= BENCH_BURSTS_MAX)) {
         fprintf(stderr,
                 "load_producer: --rings DIR is missing, or --unit, --tables (to %d) or "
-                "--symbols (%d to %d) is out of range, chunks are not of trades, or "
-                "--acks is without a --rate\n",
-                TABLES_MAX, TSBS_SYMBOLS, SYMBOLS_MAX);
+                "--symbols (%d to %d) is out of range, chunks are not of trades, "
+                "--acks is without a --rate, or more than %d bursts\n",
+                TABLES_MAX, TSBS_SYMBOLS, SYMBOLS_MAX, BENCH_BURSTS_MAX);
         exit(2);
     }
 }
@@ -489,6 +518,8 @@ static void parse(struct options *o, int argc, char **argv)
                                                  {"ring-bytes", required_argument, NULL, 'b'},
                                                  {"definition-bytes", required_argument, NULL, 'D'},
                                                  {"row", required_argument, NULL, 'k'},
+                                                 {"burst", required_argument, NULL, 'B'},
+                                                 {"step-ns", required_argument, NULL, 'S'},
                                                  {"wait-acked", no_argument, NULL, 'a'},
                                                  {"acks", no_argument, NULL, 'A'},
                                                  {NULL, 0, NULL, 0}};
@@ -523,6 +554,12 @@ static void parse(struct options *o, int argc, char **argv)
         case 'D':
             number = &o->definition_bytes;
             break;
+        case 'B':
+            number = &o->burst;
+            break;
+        case 'S':
+            o->step_ns = strtod(optarg, NULL);
+            break;
         case 'w':
             o->way = (enum way)name_in(optarg, ways, 3);
             break;
@@ -545,17 +582,24 @@ static void parse(struct options *o, int argc, char **argv)
     check(o);
 }
 
-static void print(const struct load *load, int64_t start_ns, int64_t published_ns, int64_t acked_ns,
+static void print(struct load *load, int64_t start_ns, int64_t published_ns, int64_t acked_ns,
                   double cpu_published_s, double cpu_all_s)
 {
     const struct qwp_histogram *acked = &load->acked;
     struct qwp_counters counters;
     qwp_producer_count(load->producer, &counters);
     printf("{\"rows\":%llu,\"start_ns\":%lld,\"published_ns\":%lld,\"acked_ns\":%lld,"
-           "\"cpu_s\":%.6f,\"cpu_published_s\":%.6f,\"full_waits\":%llu,\"ack_ns\":{\"count\":%llu,"
-           "\"p50\":%lld,\"p90\":%lld,\"p99\":%lld,\"p999\":%lld,\"max\":%lld}}\n",
+           "\"cpu_s\":%.6f,\"cpu_published_s\":%.6f,\"full_waits\":%llu,",
            (unsigned long long)load->options.rows, (long long)start_ns, (long long)published_ns,
-           (long long)acked_ns, cpu_all_s, cpu_published_s, (unsigned long long)counters.full_waits,
+           (long long)acked_ns, cpu_all_s, cpu_published_s,
+           (unsigned long long)counters.full_waits);
+    if (load->bursts.count > 0) {
+        uint32_t counted;
+        const double row_ns = bench_bursts_median(&load->bursts, &counted);
+        printf("\"burst_ns\":%.3f,\"bursts\":%u,", row_ns, counted);
+    }
+    printf("\"ack_ns\":{\"count\":%llu,\"p50\":%lld,\"p90\":%lld,\"p99\":%lld,\"p999\":%lld,"
+           "\"max\":%lld}}\n",
            (unsigned long long)acked->count, (long long)qwp_histogram_quantile(acked, 0.5),
            (long long)qwp_histogram_quantile(acked, 0.9),
            (long long)qwp_histogram_quantile(acked, 0.99),
@@ -566,6 +610,7 @@ int main(int argc, char **argv)
 {
     static struct load load;
     parse(&load.options, argc, argv);
+    load.bursts.fastest_step_ns = load.options.step_ns;
     prctl(PR_SET_TIMERSLACK, 1);
     open_load(&load);
     if (load.options.way == WAY_CHUNK) {

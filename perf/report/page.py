@@ -23,7 +23,7 @@ FIGURES = {
     "publish_p50": ("publish p50 µs", 1e-3), "publish_p99": ("publish p99 µs", 1e-3),
     "fill_per_s": ("filling, M rows/s", 1e-6), "first_quarter": ("first quarter, M rows/s", 1e-6),
     "last_quarter": ("last quarter, M rows/s", 1e-6), "first_s": ("s to the first message", 1),
-    "gib": ("GiB", 1),
+    "gib": ("GiB", 1), "bursts": ("bursts counted", 1),
 }
 HIDDEN = {"count", "bytes", "rows", "way"}
 QUANTILES = [("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"), ("max", "most")]
@@ -34,8 +34,8 @@ QUANTILES = [("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"), 
 class Part:
     """Cases of one program that were measured in turn."""
 
-    def __init__(self, title, cases, failed):
-        self.title, self.cases, self.failed = title, cases, failed
+    def __init__(self, title, cases, failed, slow=0):
+        self.title, self.cases, self.failed, self.slow = title, cases, failed, slow
 
     def median(self, case, figure):
         runs = self.cases.get(case, {}).get("runs", [])
@@ -78,7 +78,7 @@ def load(directory):
             with open(path) as file:
                 data = json.load(file)
             programs[name] = from_flat(data) if "figures" in data else {
-                key: Part(part["title"], part["cases"], part["failed"])
+                key: Part(part["title"], part["cases"], part["failed"], part.get("slow", 0))
                 for key, part in data["parts"].items()}
         except (ValueError, KeyError) as error:
             broken[name] = "its results cannot be read: %s" % error
@@ -127,7 +127,10 @@ def part_table(part):
 def details(part):
     failed = "".join("\n**Failed: %s.** %s\n" % (name, " ".join(why.split())[:300])
                      for name, why in part.failed.items())
-    return "\n%s<details><summary>%s</summary>\n\n%s\n</details>\n" % (failed, part.title, part_table(part))
+    slow = "" if part.slow == 0 else "\nCores shared with a neighbour at the end of %d of %d runs.\n" % (
+        part.slow, sum(len(case["runs"]) for case in part.cases.values()))
+    return "\n%s<details><summary>%s</summary>\n\n%s%s\n</details>\n" % (
+        failed, part.title, part_table(part), slow)
 
 
 # ---- the page ----
@@ -412,7 +415,7 @@ def section_parts(page):
         for name, case in warm.cases.items() if case["base"] is not None])
     for program in ("bench_encode", "bench_chunk", "bench_store", "bench_session"):
         for part in page.programs.get(program, {}).values():
-            page.add(details(Part("%s: %s" % (program, part.title), part.cases, part.failed)))
+            page.add(details(Part("%s: %s" % (program, part.title), part.cases, part.failed, part.slow)))
 
 
 SECTIONS = (section_compare, section_producer, section_throughput, section_latency, section_tsbs,
