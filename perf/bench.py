@@ -4,7 +4,8 @@ A program measures cases in parts. Each repeat runs every case of a part once, o
 in turn, so that whatever else the machine does meets all of them; shown are medians, the span, and
 ratios to the baseline (`base`) of the same run. A case that fails is named and the others go on.
 Where somebody else shares the cores now and then (bench_core), a run waits until they are at full
-speed, and short ones that were not at their end are made again; how many still were not is printed.
+speed, and short ones that were not at their end are made again; of those that still were not only
+the number counts, unless there are no others.
 `--json FILE` keeps all runs, for perf/report."""
 import argparse
 import contextlib
@@ -386,7 +387,8 @@ class Results:
 
     def run_one(self, entry, case):
         try:
-            entry["cases"][case.name]["runs"].append(cores.run(case.run))
+            run = cores.run(case.run)
+            entry["cases"][case.name]["runs"].append({**run, "slow": cores.were_slow})
             entry["slow"] += cores.were_slow
         except Exception as error:  # a failing case must not cost the others
             if not isinstance(error, (RuntimeError, subprocess.SubprocessError)):
@@ -420,7 +422,9 @@ def shown_arguments(arguments):
 
 
 def median(runs, figure):
-    values = [run[figure] for run in runs if run.get(figure) is not None]
+    """Of the runs that ended at full speed, if there are any."""
+    at_full_speed = [run for run in runs if not run.get("slow")]
+    values = [run[figure] for run in at_full_speed or runs if run.get(figure) is not None]
     return statistics.median(values) if values else None
 
 

@@ -25,7 +25,7 @@ FIGURES = {
     "last_quarter": ("last quarter, M rows/s", 1e-6), "first_s": ("s to the first message", 1),
     "gib": ("GiB", 1), "bursts": ("bursts counted", 1),
 }
-HIDDEN = {"count", "bytes", "rows", "way"}
+HIDDEN = {"count", "bytes", "rows", "way", "slow"}
 QUANTILES = [("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"), ("max", "most")]
 
 
@@ -38,12 +38,16 @@ class Part:
         self.title, self.cases, self.failed, self.slow = title, cases, failed, slow
 
     def median(self, case, figure):
-        runs = self.cases.get(case, {}).get("runs", [])
-        values = [run[figure] for run in runs if isinstance(run.get(figure), (int, float))]
+        values = [run[figure] for run in self.runs(case) if isinstance(run.get(figure), (int, float))]
         return statistics.median(values) if values else None
 
+    def runs(self, case):
+        """Those that ended with the cores at full speed, if there are any."""
+        runs = self.cases.get(case, {}).get("runs", [])
+        return [run for run in runs if not run.get("slow")] or runs
+
     def span(self, case, figure):
-        values = [run[figure] for run in self.cases[case]["runs"] if isinstance(run.get(figure), (int, float))]
+        values = [run[figure] for run in self.runs(case) if isinstance(run.get(figure), (int, float))]
         return (min(values), max(values)) if values else None
 
     def figures(self):
@@ -127,7 +131,7 @@ def part_table(part):
 def details(part):
     failed = "".join("\n**Failed: %s.** %s\n" % (name, " ".join(why.split())[:300])
                      for name, why in part.failed.items())
-    slow = "" if part.slow == 0 else "\nCores shared with a neighbour at the end of %d of %d runs.\n" % (
+    slow = "" if part.slow == 0 else "\nCores shared with a neighbour at the end of %d of %d runs, which count where a case has no others.\n" % (
         part.slow, sum(len(case["runs"]) for case in part.cases.values()))
     return "\n%s<details><summary>%s</summary>\n\n%s%s\n</details>\n" % (
         failed, part.title, part_table(part), slow)
