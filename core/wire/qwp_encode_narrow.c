@@ -190,6 +190,12 @@ static size_t guess_time_saving(const struct encoding *e)
 bool qwp_encode_compact_pays(const struct encoding *e, size_t header_len)
 {
     const struct qwp_block *block = e->block;
+    /* A row or two never pay, whatever they hold: no value gets shorter by more than its 8 bytes.
+     */
+    const size_t most = sizeof(uint64_t) * ((size_t)block->column_count + 1);
+    if (!qwp_encode_saving_pays(most, block->row_count, header_len, block->column_count)) {
+        return false;
+    }
     size_t saving = guess_time_saving(e);
     for (uint32_t c = 0; c < block->column_count; c++) {
         if (qwp_encode_may_narrow(e, block->columns[c].type)) {
