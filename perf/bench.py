@@ -59,6 +59,7 @@ class Cores:
     AGAIN_S = 3      # a run is made again until its tries took this together
     TRIES = 5
     ALL_S = 120      # what a program may spend on it
+    SETTLE_S = 0.02  # the measured processes may still have something to put away
 
     def __init__(self):
         self.program = None  # off: nothing waits, nothing is made again
@@ -93,6 +94,7 @@ class Cores:
         yield
         self.took_s += time.monotonic() - waited
         if self.program is not None:
+            time.sleep(self.SETTLE_S)
             self.were_slow = self.are_slow()
 
     def run(self, run):
