@@ -55,7 +55,8 @@ static void rows_aside(struct qwp_intake *intake, const struct qwp_notice *notic
     intake->rows_aside += notice->row_count;
     const uint64_t known = qwp_roll_each(&intake->roll, notice->fsn, table, notice->first_row,
                                          notice->row_count, source_charge, intake);
-    if (known < notice->row_count) {
+    /* Without an entry in the schema no ring here has rows of the table (yet). */
+    if (table != NULL && known < notice->row_count) {
         all_charge(intake, table, notice->row_count - known);
     }
 }

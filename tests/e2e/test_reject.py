@@ -310,6 +310,29 @@ def crashes(options):
             assert case.stop_sidecar() == 0
 
 
+def nobody_there(options):
+    """What an earlier life stored is refused while no ring has the table any more."""
+    with Case(options) as case:
+        case.sink.fault("ack=drop,chance=100")
+        case.write(10, tables=("bad",))
+        wait_until(lambda: case.status()["rows_stored"] == 10, "the rows are stored")
+        case.one.close()
+        case.sidecar.kill()
+        case.sidecar.wait()
+        for name in case.ring_files():
+            os.unlink(os.path.join(case.rings, "default", name))
+        case.sink.clear_faults()
+        case.sink.fault("status=3,table=bad")
+        other = case.python_producer("other")  # a ring is there first, of another table
+        table = other.table("good", [("id", "long", 0)])
+        case.start_sidecar()
+        wait_until(lambda: case.trouble().get("bad", {}).get("rows_aside") == 10, "they are set aside")
+        table.row({"id": 0}, ("us", TIME_US))
+        other.wait_acked()
+        assert case.aside() == list(range(10))
+        assert case.stop_sidecar() == 0
+
+
 def full(options):
     """No room to set aside: producers of that table wait, others do not."""
     with Case(options, sidecar=["--rejected-bytes-max", "8k"]) as case:
@@ -336,6 +359,6 @@ def full(options):
 if __name__ == "__main__":
     options = arguments(__doc__)
     for check in (type_clash, two_threads, durable_acks, generations, probes, may_pass, terminal,
-                  not_the_frames_fault, sizes, close_1009, never_fits, crashes, full):
+                  not_the_frames_fault, sizes, close_1009, never_fits, crashes, nobody_there, full):
         check(options)
         print(check.__name__, "ok", flush=True)
