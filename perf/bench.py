@@ -375,7 +375,7 @@ class Results:
 
     def measure(self, part, title, cases, repeats, columns):
         """Runs the cases in turn, prints the table; returns the runs by case."""
-        entry = self.data["parts"].setdefault(part, {"title": title, "repeats": repeats, "slow": 0,
+        entry = self.data["parts"].setdefault(part, {"title": title, "repeats": repeats,
                                                      "cases": {}, "failed": {}})
         for case in cases:
             entry["cases"][case.name] = {"base": case.base, "dims": case.dims, "runs": []}
@@ -391,7 +391,6 @@ class Results:
         try:
             run = cores.run(case.run)
             entry["cases"][case.name]["runs"].append({**run, "slow": cores.were_slow})
-            entry["slow"] += cores.were_slow
         except Exception as error:  # a failing case must not cost the others
             if not isinstance(error, (RuntimeError, subprocess.SubprocessError)):
                 traceback.print_exc()
@@ -423,10 +422,13 @@ def shown_arguments(arguments):
     return out
 
 
+def that_count(runs):
+    """Those that ended at full speed, if there are any."""
+    return [run for run in runs if not run.get("slow")] or runs
+
+
 def median(runs, figure):
-    """Of the runs that ended at full speed, if there are any."""
-    at_full_speed = [run for run in runs if not run.get("slow")]
-    values = [run[figure] for run in at_full_speed or runs if run.get(figure) is not None]
+    values = [run[figure] for run in that_count(runs) if run.get(figure) is not None]
     return statistics.median(values) if values else None
 
 
@@ -442,15 +444,15 @@ def cell(column, runs, base_runs):
 
 
 def span(column, runs):
-    values = sorted(run[column.figure] * column.scale for run in runs)
+    values = sorted(run[column.figure] * column.scale for run in that_count(runs))
     return "%s-%s" % (column.form % values[0], column.form % values[-1])
 
 
 def show(entry, columns):
     """The table of a part: medians, the span of the first column, ratios to each case's base."""
+    runs = [run for case in entry["cases"].values() for run in case["runs"]]
     print("\n%s; medians of %d; cores slow at the end of %d of %d runs" % (
-        entry["title"], entry["repeats"], entry["slow"],
-        sum(len(case["runs"]) for case in entry["cases"].values())))
+        entry["title"], entry["repeats"], sum(run["slow"] for run in runs), len(runs)))
     heads = ["case", columns[0].head, "span", *[column.head for column in columns[1:]]]
     lines = []
     for name, case in entry["cases"].items():

@@ -34,8 +34,8 @@ QUANTILES = [("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"), 
 class Part:
     """Cases of one program that were measured in turn."""
 
-    def __init__(self, title, cases, failed, slow=0):
-        self.title, self.cases, self.failed, self.slow = title, cases, failed, slow
+    def __init__(self, title, cases, failed):
+        self.title, self.cases, self.failed = title, cases, failed
 
     def median(self, case, figure):
         values = [run[figure] for run in self.runs(case) if isinstance(run.get(figure), (int, float))]
@@ -82,7 +82,7 @@ def load(directory):
             with open(path) as file:
                 data = json.load(file)
             programs[name] = from_flat(data) if "figures" in data else {
-                key: Part(part["title"], part["cases"], part["failed"], part.get("slow", 0))
+                key: Part(part["title"], part["cases"], part["failed"])
                 for key, part in data["parts"].items()}
         except (ValueError, KeyError) as error:
             broken[name] = "its results cannot be read: %s" % error
@@ -131,10 +131,12 @@ def part_table(part):
 def details(part):
     failed = "".join("\n**Failed: %s.** %s\n" % (name, " ".join(why.split())[:300])
                      for name, why in part.failed.items())
-    slow = "" if part.slow == 0 else "\nCores shared with a neighbour at the end of %d of %d runs, which count where a case has no others.\n" % (
-        part.slow, sum(len(case["runs"]) for case in part.cases.values()))
+    runs = [run for case in part.cases.values() for run in case["runs"]]
+    slow = sum(bool(run.get("slow")) for run in runs)
+    shared = "" if slow == 0 else "\nCores shared with a neighbour at the end of %d of %d runs, which count " \
+        "where a case has no others.\n" % (slow, len(runs))
     return "\n%s<details><summary>%s</summary>\n\n%s%s\n</details>\n" % (
-        failed, part.title, part_table(part), slow)
+        failed, part.title, part_table(part), shared)
 
 
 # ---- the page ----
@@ -419,7 +421,7 @@ def section_parts(page):
         for name, case in warm.cases.items() if case["base"] is not None])
     for program in ("bench_encode", "bench_chunk", "bench_store", "bench_session"):
         for part in page.programs.get(program, {}).values():
-            page.add(details(Part("%s: %s" % (program, part.title), part.cases, part.failed, part.slow)))
+            page.add(details(Part("%s: %s" % (program, part.title), part.cases, part.failed)))
 
 
 SECTIONS = (section_compare, section_producer, section_throughput, section_latency, section_tsbs,
