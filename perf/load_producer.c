@@ -583,16 +583,15 @@ static void parse(struct options *o, int argc, char **argv)
 }
 
 static void print(struct load *load, int64_t start_ns, int64_t published_ns, int64_t acked_ns,
-                  double cpu_published_s, double cpu_all_s)
+                  double cpu_all_s)
 {
     const struct qwp_histogram *acked = &load->acked;
     struct qwp_counters counters;
     qwp_producer_count(load->producer, &counters);
     printf("{\"rows\":%llu,\"start_ns\":%lld,\"published_ns\":%lld,\"acked_ns\":%lld,"
-           "\"cpu_s\":%.6f,\"cpu_published_s\":%.6f,\"full_waits\":%llu,",
+           "\"cpu_s\":%.6f,\"full_waits\":%llu,",
            (unsigned long long)load->options.rows, (long long)start_ns, (long long)published_ns,
-           (long long)acked_ns, cpu_all_s, cpu_published_s,
-           (unsigned long long)counters.full_waits);
+           (long long)acked_ns, cpu_all_s, (unsigned long long)counters.full_waits);
     if (load->bursts.count > 0) {
         uint32_t counted;
         const double row_ns = bench_bursts_median(&load->bursts, &counted);
@@ -625,13 +624,11 @@ int main(int argc, char **argv)
     const int64_t start_ns = qwp_clock_monotonic_ns();
     run(&load, start_ns);
     const int64_t published_ns = qwp_clock_monotonic_ns();
-    const double cpu_published_s = cpu_s() - cpu_before_s;
     if (load.options.acks) {
         take_acks(&load, published_ns + (int64_t)WAIT_S * QWP_NS_PER_S);
     }
     wait_acked(&load);
-    print(&load, start_ns, published_ns, qwp_clock_monotonic_ns(), cpu_published_s,
-          cpu_s() - cpu_before_s);
+    print(&load, start_ns, published_ns, qwp_clock_monotonic_ns(), cpu_s() - cpu_before_s);
     qwp_producer_close(load.producer);
     return 0;
 }
