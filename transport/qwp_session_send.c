@@ -1,9 +1,13 @@
 /* Encoding happens when a message is given, sending in a "soon" operation, just before the loop
  * submits: so what one duty cycle gives goes out in one send, and a single message waits for
- * nothing. */
+ * nothing. Little is sent then and there: a receiver on this host, which the send has woken, often
+ * has to wait for our CPU until we leave the kernel, and behind an entry of the loop's ring we do
+ * what else stands in it first. Much, and what the socket has no room for, the loop sends. */
 #include "transport/qwp_session_internal.h"
 
 #include <sys/socket.h>
+
+enum { AT_ONCE_BYTES_MAX = 16 * 1024 };
 
 void qwp_session_want_soon(struct qwp_session *s)
 {
@@ -74,6 +78,44 @@ static void say_last_words(struct qwp_session *s)
     }
 }
 
+/* The kernel took so much of what stands next. */
+static void note_sent(struct qwp_session *s, size_t len)
+{
+    s->counters.bytes_sent += len;
+    qwp_outbox_sent(&s->outbox, len);
+    const int64_t before = s->outgoing.sent_count;
+    qwp_outgoing_sent(&s->outgoing, s->outbox.sent_pos);
+    s->counters.messages_sent += (uint64_t)(s->outgoing.sent_count - before);
+    s->sent_ns = session_now_ns(s);
+}
+
+/* False: all of it is still to be sent, or the socket is broken, which the loop's send tells. */
+static bool send_at_once(struct qwp_session *s, const unsigned char *bytes, size_t len)
+{
+    if (len > AT_ONCE_BYTES_MAX) {
+        return false;
+    }
+    const ssize_t sent = send(s->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent <= 0) {
+        return false;
+    }
+    note_sent(s, (size_t)sent);
+    qwp_session_encode(s);
+    return true;
+}
+
+/* False: nothing to send. */
+static bool take_next(struct qwp_session *s, const unsigned char **bytes, size_t *len)
+{
+    /* A record that is not full waits while a send is under way; not longer. */
+    if (s->staged_len > 0 && qwp_tls_has_room(&s->tls) && !qwp_session_write_record(s)) {
+        return false;
+    }
+    say_last_words(s);
+    *len = qwp_outbox_take(&s->outbox, bytes);
+    return *len > 0;
+}
+
 /* Gives the kernel the next buffer, unless it still has one. */
 static void send_next(struct qwp_session *s)
 {
@@ -81,14 +123,10 @@ static void send_next(struct qwp_session *s)
         s->state == STATE_IDLE) {
         return;
     }
-    /* A record that is not full waits while a send is under way; not longer. */
-    if (s->staged_len > 0 && qwp_tls_has_room(&s->tls) && !qwp_session_write_record(s)) {
-        return;
-    }
-    say_last_words(s);
     const unsigned char *bytes;
-    const size_t len = qwp_outbox_take(&s->outbox, &bytes);
-    if (len > 0) {
+    size_t len;
+    if (take_next(s, &bytes, &len) &&
+        (!send_at_once(s, bytes, len) || take_next(s, &bytes, &len))) {
         qwp_loop_send(s->loop, &s->send_op, s->fd, bytes, len);
         qwp_session_encode(s); /* the other buffer is free now */
     }
@@ -99,6 +137,18 @@ static void tell_writable(struct qwp_session *s)
     if (s->blocked && s->state == STATE_UP && !qwp_outgoing_is_full(&s->outgoing)) {
         s->blocked = false;
         s->options->callbacks->writable(s->options->owner);
+    }
+}
+
+static void send_and_go_on(struct qwp_session *s)
+{
+    qwp_session_encode(s);
+    send_next(s);
+    tell_writable(s);
+    if (s->tls.wants_room) {
+        qwp_session_read_on(s);
+    } else {
+        qwp_session_receive_next(s);
     }
 }
 
@@ -126,12 +176,7 @@ void qwp_session_on_send(struct qwp_op *op, int outcome, bool more)
     (void)more;
     struct qwp_session *s = op->owner;
     if (outcome > 0) {
-        s->counters.bytes_sent += (uint64_t)outcome;
-        qwp_outbox_sent(&s->outbox, (size_t)outcome);
-        const int64_t before = s->outgoing.sent_count;
-        qwp_outgoing_sent(&s->outgoing, s->outbox.sent_pos);
-        s->counters.messages_sent += (uint64_t)(s->outgoing.sent_count - before);
-        s->sent_ns = session_now_ns(s);
+        note_sent(s, (size_t)outcome);
     }
     if (s->state == STATE_ENDING) {
         qwp_session_try_finish(s);
@@ -141,12 +186,7 @@ void qwp_session_on_send(struct qwp_op *op, int outcome, bool more)
         on_send_error(s, outcome);
         return;
     }
-    qwp_session_encode(s);
-    send_next(s);
-    tell_writable(s);
-    if (s->tls.wants_room) {
-        qwp_session_read_on(s);
-    }
+    send_and_go_on(s);
 }
 
 void qwp_session_on_soon(struct qwp_op *op, int outcome, bool more)
@@ -158,8 +198,6 @@ void qwp_session_on_soon(struct qwp_op *op, int outcome, bool more)
         qwp_session_try_finish(s);
         return;
     }
-    qwp_session_encode(s);
-    send_next(s);
-    qwp_session_receive_next(s);
+    send_and_go_on(s);
     qwp_session_plan_timer(s, 0);
 }
