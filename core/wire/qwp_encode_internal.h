@@ -1,6 +1,7 @@
 /* qwp_encode_internal: what the files of the encoder share. Nobody else includes it.
  *
  *   qwp_encode.c         the block, its bounds, columns in order
+ *   qwp_encode_row.c     a block of one row
  *   qwp_encode_nulls.c   null flags and bitmaps, rows without the nulls
  *   qwp_encode_group.c   columns gathered together: copied values and symbols
  *   qwp_encode_narrow.c  the compact ones of them
@@ -47,6 +48,10 @@ enum qwp_result qwp_encode_fault(struct encoding *e, uint32_t row, uint32_t colu
 
 /* Names, counts and declared types of e->block; notes where each type stands. */
 unsigned char *qwp_encode_header(struct encoding *e, unsigned char *at);
+
+/* The columns of a block of one row, behind its header. NULL: not by this way; what stands behind
+ * `at` is of no use then. */
+unsigned char *qwp_encode_row(struct encoding *e, unsigned char *at);
 
 /* --- slices --- */
 

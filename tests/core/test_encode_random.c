@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/qwp_bytes.h"
 #include "core/qwp_record_layout.h"
 #include "tests/core/encode_random.h"
 #include "tests/race_on_purpose.h"
@@ -123,6 +124,95 @@ START_TEST(encode_of_flipped_records_is_refused_or_decodes)
 }
 END_TEST
 
+/* Encodes the only row of f, which goes by the short way unless that is not to be taken: symbols
+ * that are too young are looked for by the general way alone. */
+static enum qwp_result encode_row(struct fixture *f, unsigned flags, bool general,
+                                  unsigned char *bytes, struct qwp_encoded *done)
+{
+    f->block.symbol_end = general ? UINT32_MAX : 0;
+    const enum qwp_result result = fixture_encode(f, flags, done);
+    if (result == QWP_OK) {
+        memcpy(bytes, f->dst, done->len);
+    }
+    return result;
+}
+
+static void random_cell(struct fixture_cell *cell, uint8_t type, uint64_t *state)
+{
+    for (size_t i = 0; i < sizeof cell->fixed; i++) {
+        cell->fixed[i] = (unsigned char)random_u64(state);
+    }
+    if (type == QWP_TYPE_SYMBOL) {
+        qwp_store_u32(cell->fixed,
+                      random_below(state, 20) == 0 ? UINT32_MAX : random_below(state, 3));
+    } else if (type == QWP_TYPE_BOOLEAN) {
+        cell->fixed[0] = random_below(state, 20) == 0 ? 2 : (unsigned char)random_below(state, 2);
+    }
+    cell->is_null = random_below(state, 40) == 0;
+}
+
+START_TEST(one_row_leaves_as_by_the_general_way)
+{
+    static const uint32_t ids[] = {7, 300, 70000};
+    static const uint8_t types[] = {
+        QWP_TYPE_SYMBOL,    QWP_TYPE_BYTE,       QWP_TYPE_SHORT,      QWP_TYPE_INT,
+        QWP_TYPE_LONG,      QWP_TYPE_FLOAT,      QWP_TYPE_DOUBLE,     QWP_TYPE_BOOLEAN,
+        QWP_TYPE_DATE,      QWP_TYPE_UUID,       QWP_TYPE_LONG256,    QWP_TYPE_SYMBOL,
+        QWP_TYPE_DECIMAL64, QWP_TYPE_DECIMAL128, QWP_TYPE_DECIMAL256, QWP_TYPE_CHAR,
+        QWP_TYPE_IPV4,      QWP_TYPE_TIMESTAMP,  QWP_TYPE_SYMBOL,     QWP_TYPE_TIMESTAMP_NANOS,
+    };
+    enum { TYPES = sizeof types };
+    struct qwp_block_column columns[TYPES];
+    char names[TYPES][4];
+    for (uint32_t c = 0; c < TYPES; c++) {
+        const int len = snprintf(names[c], sizeof names[c], "c%u", c);
+        const bool scaled = types[c] >= QWP_TYPE_DECIMAL64 && types[c] <= QWP_TYPE_DECIMAL256;
+        columns[c] = (struct qwp_block_column){{names[c], (size_t)len}, types[c], scaled ? 5 : 0};
+    }
+    uint32_t good = 0;
+    uint32_t refused = 0;
+    uint64_t state = first_seed();
+    for (uint64_t round = 0; round < rounds(ROUNDS) * 20; round++) {
+        struct fixture f;
+        const uint8_t designated = round % 3 == 0   ? QWP_TYPE_NONE
+                                   : round % 3 == 1 ? QWP_TYPE_TIMESTAMP
+                                                    : QWP_TYPE_TIMESTAMP_NANOS;
+        const uint32_t first = random_below(&state, TYPES);
+        const uint32_t count = 1 + random_below(&state, TYPES - first);
+        fixture_init(&f, "one", columns + first, count, designated);
+        struct fixture_run *run = fixture_add_run(&f, NULL, 1, ids, 3);
+        for (uint32_t c = 0; c < count; c++) {
+            random_cell(fixture_cell(&f, run, 0, c), types[first + c], &state);
+        }
+        if (designated != QWP_TYPE_NONE) {
+            run->times[0] = (int64_t)(random_u64(&state) >> (random_below(&state, 8) == 0 ? 0 : 8));
+        }
+        fixture_build(&f);
+        const unsigned flags = (round & 1) != 0 ? QWP_ENCODE_GORILLA : QWP_ENCODE_COMPACT;
+        static unsigned char short_way[4096];
+        static unsigned char general_way[4096];
+        struct qwp_encoded done = {0};
+        struct qwp_encoded expected = {0};
+        const enum qwp_result result = encode_row(&f, flags, false, short_way, &done);
+        ck_assert_int_eq(encode_row(&f, flags, true, general_way, &expected), result);
+        if (result == QWP_OK) {
+            ck_assert_uint_eq(done.len, expected.len);
+            ck_assert_uint_eq(done.table_count, expected.table_count);
+            ck_assert_mem_eq(short_way, general_way, done.len);
+            good++;
+        } else {
+            ck_assert_uint_eq(done.fault.column, expected.fault.column);
+            ck_assert_str_eq(done.fault.what, expected.fault.what);
+            refused++;
+        }
+        fixture_free(&f);
+    }
+    printf("alone: %u encoded, %u refused\n", good, refused);
+    ck_assert_uint_gt(good, 0);
+    ck_assert_uint_gt(refused, 0);
+}
+END_TEST
+
 struct scribbler {
     struct fixture *f;
     unsigned char **pristine;
@@ -194,6 +284,7 @@ int main(void)
     tcase_set_timeout(tcase, 240);
     tcase_add_test(tcase, encode_then_decode_gives_rows_back);
     tcase_add_test(tcase, encode_of_flipped_records_is_refused_or_decodes);
+    tcase_add_test(tcase, one_row_leaves_as_by_the_general_way);
     tcase_add_test(tcase, encode_while_records_change_is_refused_or_decodes);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
