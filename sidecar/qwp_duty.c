@@ -17,7 +17,8 @@ enum {
     RESCAN_MS = 1000,
     STRANGERS_SLEEP_MS = 50, /* someone else's process could move our futex waiter away */
     BRISK_MS = 2,            /* rows that come at such intervals or shorter ones come often */
-    RESTING_MS = 4,          /* so long an answer waits for the next rows at most */
+    RESTING_MS = 4, /* so long answers, keeper and figures wait for the next rows at most */
+    TIDY_US = 1000, /* and while those come, they have their turn so often */
 };
 
 static int64_t sooner(int64_t a, int64_t b)
@@ -72,10 +73,27 @@ static int64_t beat(struct qwp_duty *duty, int64_t now_ns)
     return duty->notify != NULL ? qwp_notify_beat(duty->notify, now_ns) : QWP_NEVER_NS;
 }
 
-/* ---- answers while rows come often ----
+/* ---- while rows come often ----
  *
  * A sleeping sidecar that is woken for rows a thousand times a second need not be woken as often
- * again for what the server answers: it is there when the next rows come. */
+ * again for what the server answers: it is there when the next rows come. And woken ten thousand
+ * times a second it need not tidy up each time: take the answers, look after the store, show the
+ * figures. */
+
+static int64_t resting_end_ns(int64_t now_ns)
+{
+    return now_ns + (int64_t)RESTING_MS * QWP_NS_PER_MS;
+}
+
+/* Decided once for each time we were woken, and again when there is no sleep for long. */
+static void tidy_decide(struct qwp_duty *duty, int64_t now_ns)
+{
+    if (!duty->tidy &&
+        (!duty->brisk || now_ns - duty->tidied_ns >= (int64_t)TIDY_US * QWP_NS_PER_US)) {
+        duty->tidy = true;
+        duty->tidied_ns = now_ns;
+    }
+}
 
 static void rows_note(struct qwp_duty *duty, int64_t now_ns)
 {
@@ -88,7 +106,7 @@ static void answers_rest(struct qwp_duty *duty, int64_t now_ns)
 {
     if (duty->sender != NULL && duty->brisk && !qwp_intake_wants_answers(duty->intake) &&
         qwp_sender_may_rest(duty->sender)) {
-        duty->resting_ns = now_ns + (int64_t)RESTING_MS * QWP_NS_PER_MS;
+        duty->resting_ns = resting_end_ns(now_ns);
         duty->rested = true;
         qwp_session_receive_on_demand(duty->sender->session, true);
     } else if (duty->resting_ns != 0) {
@@ -107,10 +125,10 @@ static bool answers_are_due(struct qwp_duty *duty, int64_t now_ns)
     return true;
 }
 
-/* Once for each time rows came. */
+/* With the rows. */
 static void answers_take(struct qwp_duty *duty, int64_t now_ns)
 {
-    if (!answers_are_due(duty, now_ns) && duty->rested) {
+    if (!answers_are_due(duty, now_ns) && duty->rested && duty->tidy) {
         duty->rested = false;
         qwp_session_receive(duty->sender->session);
     }
@@ -217,9 +235,11 @@ static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     const bool asked = qwp_generations_take_news(duty->store);
     const uint64_t published = qwp_generations_published(duty->store);
     const uint64_t acked = qwp_generations_acked(duty->store);
-    if (published == duty->published_seen && acked == duty->acked_seen && !collected && !asked &&
+    const bool moved = published != duty->published_seen || acked != duty->acked_seen;
+    if (!(moved && duty->tidy) && !collected && !asked &&
         !qwp_generations_wants_check(duty->store) && now_ns < duty->keeper_ns) {
         *next_ns = sooner(*next_ns, duty->keeper_ns);
+        *next_ns = sooner(*next_ns, moved ? resting_end_ns(now_ns) : QWP_NEVER_NS);
         return false;
     }
     duty->published_seen = published;
@@ -399,6 +419,7 @@ static void park(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, 
         if (duty->woken) {
             break; /* what else has happened is looked at behind the rows */
         }
+        duty->tidy = true;
         hangup_forward(duty);
         now_ns = qwp_clock_monotonic_ns();
         next_ns = QWP_NEVER_NS;
@@ -423,12 +444,17 @@ static void park(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, 
     }
     qwp_bell_unpark(duty->bell);
     duty->woken = false;
+    duty->tidy = false;
 }
 
 static void rest(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, int64_t next_ns)
 {
     if (duty->intake != NULL && (duty->intake->figures_changed || duty->figures_changed)) {
-        report(duty, now_ns);
+        if (duty->tidy) {
+            report(duty, now_ns);
+        } else {
+            next_ns = sooner(next_ns, resting_end_ns(now_ns));
+        }
     }
     if (duty->intake != NULL) {
         park(duty, now_ns, next_intake_ns, next_ns);
@@ -452,6 +478,7 @@ static void cycle(struct qwp_duty *duty)
 {
     while (!is_over(duty)) {
         const int64_t now_ns = qwp_clock_monotonic_ns();
+        tidy_decide(duty, now_ns);
         int64_t next_intake_ns = QWP_NEVER_NS;
         int64_t next_ns = QWP_NEVER_NS;
         bool worked = false;

@@ -53,6 +53,8 @@ struct qwp_duty {
     bool brisk;              /* and they come often */
     int64_t resting_ns;      /* till then answers wait for the next rows; 0: they come as they do */
     bool rested;             /* and have not been taken in since */
+    bool tidy;               /* now they are, and keeper and figures have their turn */
+    int64_t tidied_ns;       /* when that was decided */
     uint64_t published_seen; /* by the keeper */
     uint64_t acked_seen;
     int64_t keeper_ns;                  /* when it is due by time */

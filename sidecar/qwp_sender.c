@@ -3,7 +3,7 @@
 #include "sidecar/qwp_sender_internal.h"
 
 /* So many acknowledgements may be due while nobody listens. */
-enum { RESTING_MAX = 16 };
+enum { RESTING_MAX = 64 };
 
 /* ---- what the session says ---- */
 

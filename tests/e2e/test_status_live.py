@@ -26,8 +26,27 @@ def watch(stack, lines, *words):
     return seen
 
 
+def last_of_many(stack):
+    """Rows that wake the sidecar thousands of times a second, and then none: answers and figures that waited for
+    the next ones come by themselves."""
+    process = stack.producer("--name", "often", "--forever", "--unit", 1, "--pause-us", 200)
+    wait_until(lambda: stack.status()["rows_acked"] > 500, "rows flow")
+    process.send_signal(signal.SIGSTOP)
+
+    def all_told():
+        shown = stack.status()
+        waiting = [each["rows_published"] - each["rows_acked"] for each in shown["producers"]]
+        return waiting == [0] and shown["frames_acked"] == shown["frames_published"] and shown["frames_waiting"] == 0
+    wait_until(all_told, "the last rows are acknowledged and shown", 10)
+    process.kill()
+    process.wait()
+
+
 if __name__ == "__main__":
     options = arguments(__doc__)
+    for threading in ("shared", "dedicated"):
+        with Stack(options.build, sidecar=["--linger", "0", "--threading", threading]) as stack:
+            last_of_many(stack)
     with Stack(options.build, sink=["--auth", "user:s3cret"], conf="user=user;pass=s3cret;") as stack:
         producers = [stack.producer("--name", "p%d" % i, "--rows", ROWS, "--hold") for i in range(3)]
         for process in producers:
