@@ -58,6 +58,7 @@ struct shared {
     alignas(128) _Atomic uint32_t answered; /* futex word */
     int64_t stamps_ns[SLOTS];
     int64_t gave_ns;              /* how long stamping took */
+    int64_t relayed_ns;           /* CPU time of the one that is woken */
     struct qwp_histogram answers; /* --echo: written by the one that stamps */
 };
 
@@ -137,6 +138,7 @@ static void relay(struct shared *shared, int fd, const struct options *o)
             send_stamp(fd, shared->stamps_ns[sent % SLOTS], o->bytes);
         }
     }
+    shared->relayed_ns = qwp_clock_read_ns(CLOCK_PROCESS_CPUTIME_ID);
     exit(0);
 }
 
@@ -257,19 +259,22 @@ static void receive(int fd, const struct options *o, struct qwp_histogram *histo
     close(poll_fd);
 }
 
-static void print(const struct options *o, const struct qwp_histogram *histogram, int64_t gave_ns)
+/* "busy": the share of a core that the one between takes; of "write" 0. */
+static void print(const struct options *o, const struct qwp_histogram *histogram,
+                  const struct shared *shared)
 {
+    const double gave_ns = (double)shared->gave_ns;
     if (histogram->count != o->count) {
         die("some messages have no time");
     }
     printf("{\"way\":\"%s\",\"rate\":%.0f,\"bytes\":%llu,\"count\":%llu,\"p50\":%lld,"
-           "\"p90\":%lld,\"p99\":%lld,\"p999\":%lld,\"max\":%lld}\n",
-           way_names[o->way], (double)o->count * 1e9 / (double)gave_ns,
-           (unsigned long long)o->bytes, (unsigned long long)histogram->count,
-           (long long)qwp_histogram_quantile(histogram, 0.5),
+           "\"p90\":%lld,\"p99\":%lld,\"p999\":%lld,\"max\":%lld,\"busy\":%.4f}\n",
+           way_names[o->way], (double)o->count * 1e9 / gave_ns, (unsigned long long)o->bytes,
+           (unsigned long long)histogram->count, (long long)qwp_histogram_quantile(histogram, 0.5),
            (long long)qwp_histogram_quantile(histogram, 0.9),
            (long long)qwp_histogram_quantile(histogram, 0.99),
-           (long long)qwp_histogram_quantile(histogram, 0.999), (long long)histogram->max_ns);
+           (long long)qwp_histogram_quantile(histogram, 0.999), (long long)histogram->max_ns,
+           (double)shared->relayed_ns / gave_ns);
 }
 
 static void run(const struct options *o)
@@ -304,7 +309,7 @@ static void run(const struct options *o)
     receive(peer, o, &histogram);
     while (wait(NULL) > 0) {
     }
-    print(o, o->echo ? &shared->answers : &histogram, shared->gave_ns);
+    print(o, o->echo ? &shared->answers : &histogram, shared);
     munmap(shared, sizeof *shared);
     close(peer);
     close(listener);

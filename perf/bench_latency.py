@@ -33,7 +33,7 @@ ROW_BYTES = 105  # what a message of one trade has, as the released clients send
 WAYS = (("ws", "park", "chain"), ("wss", "park", "chain"), ("ws", "spin", "spin"))
 LATENCIES = [Column("p50 us", "p50", 1e-3, ratio=True), Column("p99 us", "p99", 1e-3, ratio=True),
              Column("p99.9 us", "p999", 1e-3), Column("rows/s given", "rate", form="%.0f"),
-             Column("sidecar cpu %", "busy", 100)]
+             Column("cpu %", "busy", 100)]  # of the one between: the sidecar, the chain's second
 
 
 def paced(bin_dir, tls, idle, sink, words, rows):

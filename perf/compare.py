@@ -207,7 +207,7 @@ def compare_arrival(results, options, peers):
                                   functools.partial(peer_arrival, results.bin_dir, command, rate, rows),
                                   base, {**dims, "client": name}))
     results.measure("arrival", "publish, or flush, to arrival of single rows; x: times ours", cases,
-                    options.repeats, bench_latency.LATENCIES[:-1] + [Column("cpu %", "busy", 100)])
+                    options.repeats, bench_latency.LATENCIES)
 
 
 # ---- idle ----
