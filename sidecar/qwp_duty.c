@@ -423,6 +423,7 @@ static void park(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, 
         hangup_forward(duty);
         now_ns = qwp_clock_monotonic_ns();
         next_ns = QWP_NEVER_NS;
+        qwp_intake_settle(duty->intake, now_ns); /* first: a producer may wait for it */
         if (duty->sender != NULL) {
             while (sender_step(duty, now_ns, &next_ns) && !duty->woken) {
                 (void)qwp_loop_run(duty->loop, 0);
