@@ -307,7 +307,7 @@ static void block_widen(struct qwp_table *table, struct qwp_known_shape *known)
     }
 }
 
-/* Links rows of one shape to the table's open block, which has room for them. */
+/* Links rows of one shape, whole entries, to the table's open block, which has room for them. */
 static void block_link(struct qwp_framer *framer, struct qwp_known_shape *known, uint32_t first,
                        uint32_t count)
 {
@@ -324,10 +324,10 @@ static void block_link(struct qwp_framer *framer, struct qwp_known_shape *known,
         rows[table->open_last].next = first;
     }
     const size_t part_bytes = parts_bytes(framer, known, first, count);
-    for (uint32_t i = first; i < first + count; i++) {
-        rows[i].next = i + 1; /* the last one's counts for nothing */
+    for (uint32_t i = first; i < first + count; i += rows[i].alike) {
+        rows[i].next = i + rows[i].alike; /* the last one's counts for nothing */
+        table->open_last = i;
     }
-    table->open_last = first + count - 1;
     table->open_count += count;
     table->open_value_bytes += (size_t)count * known->value_bytes + part_bytes;
     framer->open_bound += table_bound(framer, table) - before;
@@ -350,7 +350,11 @@ static enum qwp_result span_link(struct qwp_framer *framer, const struct span *s
             }
         }
         const uint32_t room = QWP_GATHER_ROWS_MAX - table->open_count;
-        const uint32_t count = span->count - done < room ? span->count - done : room;
+        uint32_t count = span->count - done;
+        if (count > room) {
+            count = room;
+            qwp_row_index_cut(&framer->index, span->first + done, span->first + done + count);
+        }
         block_link(framer, span->known, span->first + done, count);
         done += count;
     }

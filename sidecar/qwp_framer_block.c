@@ -151,15 +151,18 @@ static bool block_fill(struct qwp_framer *framer, struct qwp_table *table, struc
         if ((row->flags & QWP_ROW_NULLS) != 0 && !run_add_nulls(framer, run, row->steering)) {
             return false;
         }
-        const uint32_t left = table->open_count - i;
-        const uint32_t count = row->alike < left ? row->alike : left;
-        for (uint32_t k = 0; k < count; k++) {
-            framer->records[i + k] = row[k].record;
-            framer->row_steering[i + k] = row[k].steering;
+        const uint32_t count = row->alike;
+        const size_t size_bytes = row->size_bytes;
+        const unsigned char *record = row->record;
+        const uint64_t *steering = row->steering;
+        for (uint32_t k = i; k < i + count; k++) {
+            framer->records[k] = record;
+            framer->row_steering[k] = steering;
+            record += size_bytes;
         }
         run->row_count += count;
         i += count;
-        row = &framer->index.rows[row[count - 1].next];
+        row = &framer->index.rows[row->next];
     }
     return true;
 }

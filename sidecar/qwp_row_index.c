@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/qwp_assert.h"
 #include "core/qwp_bytes.h"
 #include "core/qwp_record_layout.h"
 #include "core/wire/qwp_encode.h"
@@ -67,7 +68,7 @@ static struct qwp_row *row_add(struct qwp_row_index *index)
 
 /* A row without nulls and parts. Field by field: as a copy of a whole struct they go by way of the
  * stack, in stores and loads of different widths that wait for one another [20 ns]. */
-static inline void row_fill(struct qwp_row *row, const unsigned char *record,
+static inline void row_fill(struct qwp_row *row, const unsigned char *record, uint32_t size_bytes,
                             struct qwp_known_shape *known, struct qwp_source *source)
 {
     row->record = record;
@@ -75,8 +76,26 @@ static inline void row_fill(struct qwp_row *row, const unsigned char *record,
     row->known = known;
     row->source = source;
     row->part_bytes = 0;
+    row->size_bytes = size_bytes;
     row->flags = 0;
     row->alike = 1;
+}
+
+void qwp_row_index_cut(struct qwp_row_index *index, uint32_t from, uint32_t at)
+{
+    while (from + index->rows[from].alike <= at) {
+        from += index->rows[from].alike;
+    }
+    if (from == at) {
+        return;
+    }
+    struct qwp_row *first = &index->rows[from];
+    struct qwp_row *rest = &index->rows[at];
+    const uint32_t ahead = at - from;
+    row_fill(rest, first->record + (size_t)ahead * first->size_bytes, first->size_bytes,
+             first->known, first->source);
+    rest->alike = (uint16_t)(first->alike - ahead);
+    first->alike = (uint16_t)ahead;
 }
 
 enum qwp_result qwp_row_index_intern(struct qwp_row_index *index, struct qwp_source *source,
@@ -275,7 +294,7 @@ static enum qwp_result record_stage(struct qwp_row_index *index, struct qwp_sour
     if (row == NULL) {
         return qwp_fail(err, QWP_NOMEM, 0, "no memory for the row index");
     }
-    row_fill(row, record, known, source);
+    row_fill(row, record, header->size_bytes, known, source);
     if (is_chunk) {
         row->flags = QWP_ROW_CHUNK;
         return qwp_chunk_index(index, row, header->size_bytes, err);
@@ -287,6 +306,89 @@ static enum qwp_result record_stage(struct qwp_row_index *index, struct qwp_sour
     }
     return result;
 }
+
+/* ---- rows that are alike ---- */
+
+/* What rows that begin with the same header have in common. */
+struct likeness {
+    uint64_t word; /* their header, without QWP_RECORD_MORE */
+    uint32_t size_bytes;
+    struct qwp_known_shape *known; /* NULL: qwp_row_index_unit() has to look at them */
+    bool may_be_bare; /* all there is to steering are nulls, one word of them at most */
+};
+
+static struct likeness likeness_of(const struct qwp_source *source, uint64_t word)
+{
+    struct qwp_record_header header;
+    memcpy(&header, &word, sizeof header);
+    struct likeness like = {.word = word, .size_bytes = header.size_bytes};
+    if (header.kind != QWP_RECORD_ROW || (header.flags & QWP_RECORD_SYMBOL_TEXT) != 0 ||
+        header.size_bytes % QWP_RECORD_ALIGN != 0 || header.shape >= source->shape_count ||
+        header.size_bytes < source->shapes[header.shape]->shape->fixed_bytes) {
+        return like;
+    }
+    like.known = source->shapes[header.shape];
+    like.may_be_bare = like.known->text_count == 0 && like.known->shape->null_words == 1;
+    return like;
+}
+
+/* An entry for the rows first .. end - 1, of which there may be none. */
+static void alike_note(struct qwp_row_index *index, struct qwp_source *source,
+                       const struct likeness *like, uint64_t pos, uint32_t first, uint32_t end)
+{
+    QWP_DEBUG_ASSERT(end - first <= UINT16_MAX);
+    if (first < end) {
+        row_fill(&index->rows[first], source->rx.data + (pos & source->rx.data_mask),
+                 like->size_bytes, like->known, source);
+        index->rows[first].alike = (uint16_t)(end - first);
+    }
+}
+
+/* How many of `left` records begin with `word` and are without nulls. */
+static uint64_t bare_records(const unsigned char *record, uint64_t size, uint64_t word,
+                             uint64_t left)
+{
+    uint64_t count = 0;
+    while (count < left &&
+           ((qwp_load_u64(record) ^ word) | qwp_load_u64(record + QWP_RECORD_HEADER_BYTES)) == 0) {
+        record += size;
+        count++;
+    }
+    return count;
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Adds the rows at *pos that go on in a unit as the one before them, whose header this is: alike,
+ * and not its last. False: no memory. */
+static bool alike_add(struct qwp_row_index *index, struct qwp_source *source,
+                      const struct qwp_record_header *header, uint64_t *pos)
+{
+    const struct qwp_ring_rx *rx = &source->rx;
+    uint64_t word;
+    memcpy(&word, header, sizeof word);
+    const struct likeness like = likeness_of(source, word);
+    if (!like.may_be_bare || source->symbols.unset > 0) {
+        return true;
+    }
+    const uint64_t bytes =
+        min_u64(rx->tail_seen_pos - *pos, rx->unit_bytes_max - (*pos - source->taken_pos));
+    const uint64_t left = min_u64(bytes / like.size_bytes, UINT16_MAX);
+    const uint32_t count =
+        (uint32_t)bare_records(rx->data + (*pos & rx->data_mask), like.size_bytes, word, left);
+    if (!rows_reserve(index, count)) {
+        return false;
+    }
+    alike_note(index, source, &like, *pos, index->count, index->count + count);
+    index->count += count;
+    *pos += (uint64_t)count * like.size_bytes;
+    return true;
+}
+
+/* ---- units ---- */
 
 /* Indexes the rows of the next unit; *end is the position behind it. */
 enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_source *source,
@@ -318,6 +420,9 @@ enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_sourc
             return qwp_fail(err, QWP_CORRUPT, 0, "a unit of more than %u bytes",
                             rx->unit_bytes_max);
         }
+        if ((header.flags & QWP_RECORD_MORE) != 0 && !alike_add(index, source, &header, &pos)) {
+            return qwp_fail(err, QWP_NOMEM, 0, "no memory for the row index");
+        }
         if (index->count - first > QWP_BLOCK_ROWS_MAX) {
             return qwp_fail(err, QWP_CORRUPT, 0, "a unit of more than %d rows", QWP_BLOCK_ROWS_MAX);
         }
@@ -329,15 +434,7 @@ enum qwp_result qwp_row_index_unit(struct qwp_row_index *index, struct qwp_sourc
     return QWP_OK;
 }
 
-/* ---- many rows of one kind ---- */
-
-/* What rows that begin with the same header have in common. */
-struct likeness {
-    uint64_t word; /* their header, without QWP_RECORD_MORE */
-    uint32_t size_bytes;
-    struct qwp_known_shape *known; /* NULL: qwp_row_index_unit() has to look at them */
-    bool may_be_bare; /* all there is to steering are nulls, one word of them at most */
-};
+/* ---- many units ---- */
 
 /* How far the units at hand were looked at. */
 struct reach {
@@ -354,52 +451,37 @@ static uint64_t more_mask(void)
     return word;
 }
 
-static struct likeness likeness_of(const struct qwp_source *source, uint64_t word)
-{
-    struct qwp_record_header header;
-    memcpy(&header, &word, sizeof header);
-    struct likeness like = {.word = word, .size_bytes = header.size_bytes};
-    if (header.kind != QWP_RECORD_ROW || (header.flags & QWP_RECORD_SYMBOL_TEXT) != 0 ||
-        header.size_bytes % QWP_RECORD_ALIGN != 0 || header.shape >= source->shape_count ||
-        header.size_bytes < source->shapes[header.shape]->shape->fixed_bytes) {
-        return like;
-    }
-    like.known = source->shapes[header.shape];
-    like.may_be_bare = like.known->text_count == 0 && like.known->shape->null_words == 1;
-    return like;
-}
-
-static void alike_note(struct qwp_row *rows, uint32_t first, uint32_t end)
-{
-    if (first < end) {
-        rows[first].alike = end - first;
-    }
-}
-
 /* Adds at most `left` rows that have no nulls and are all alike; the memory is reserved. False:
  * there is none. */
 static bool bare_rows_add(struct qwp_row_index *index, struct qwp_source *source,
                           const struct likeness *like, struct reach *reach, uint64_t left)
 {
-    const unsigned char *data = source->rx.data;
-    const uint64_t mask = source->rx.data_mask;
+    /* In one piece: the ring is mapped twice, one view behind the other. */
+    const unsigned char *record = source->rx.data + (reach->pos & source->rx.data_mask);
     const uint64_t unit_bytes_max = source->rx.unit_bytes_max;
     const uint64_t more = more_mask();
     const uint64_t size = like->size_bytes;
     const uint64_t word = like->word;
-    struct qwp_known_shape *const known = like->known;
     struct reach at = *reach;
-    struct qwp_row *const rows = index->rows;
     uint32_t count = index->count;
+    if (at.pos == at.unit_pos && size <= unit_bytes_max) {
+        const uint64_t units = bare_records(record, size, word, left);
+        count += (uint32_t)units;
+        record += units * size;
+        left -= units;
+        at.pos += units * size;
+        at.unit_pos = at.pos;
+        at.unit_count = count;
+    }
     for (; left > 0; left--) {
-        const unsigned char *record = data + (at.pos & mask);
         const uint64_t seen = qwp_load_u64(record); /* once: it may change under us */
         const uint64_t nulls = qwp_load_u64(record + QWP_RECORD_HEADER_BYTES);
         if ((((seen ^ word) & ~more) | nulls) != 0 ||
             at.pos + size - at.unit_pos > unit_bytes_max) {
             break;
         }
-        row_fill(&rows[count++], record, known, source);
+        count++;
+        record += size;
         at.pos += size;
         if ((seen & more) == 0) {
             at.unit_pos = at.pos;
@@ -407,9 +489,10 @@ static bool bare_rows_add(struct qwp_row_index *index, struct qwp_source *source
         }
     }
     /* Told apart where whole units end, as there they may be cut off. */
-    const uint32_t whole = at.unit_count > index->count ? at.unit_count : index->count;
-    alike_note(rows, index->count, whole);
-    alike_note(rows, whole, count);
+    const bool some_whole = at.unit_count > index->count;
+    const uint32_t whole = some_whole ? at.unit_count : index->count;
+    alike_note(index, source, like, reach->pos, index->count, whole);
+    alike_note(index, source, like, some_whole ? at.unit_pos : reach->pos, whole, count);
     const bool some = count > index->count;
     index->count = count;
     *reach = at;
@@ -427,7 +510,7 @@ static bool like_row_add(struct qwp_row_index *index, struct qwp_source *source,
         return false;
     }
     struct qwp_row *row = &index->rows[index->count++];
-    row_fill(row, record, like->known, source);
+    row_fill(row, record, like->size_bytes, like->known, source);
     if ((!like->may_be_bare || qwp_load_u64(record + QWP_RECORD_HEADER_BYTES) != 0) &&
         row_steer(index, row, like->size_bytes, NULL) != QWP_OK) {
         return false;

@@ -19,6 +19,8 @@ enum { QWP_ROW_NULLS = 1, QWP_ROW_PARTS = 2, QWP_ROW_SYMBOL_TEXT = 4, QWP_ROW_CH
 
 struct qwp_staged_chunk; /* qwp_chunk_index.h */
 
+/* A row, or `alike` of them: one behind the other in the ring, of one size and shape, with neither
+ * nulls nor parts. Then they have as many numbers, and only the first one's entry counts. */
 struct qwp_row {
     const unsigned char *record; /* in the ring: untrusted */
     union {
@@ -28,9 +30,10 @@ struct qwp_row {
     struct qwp_known_shape *known;
     struct qwp_source *source;
     uint32_t part_bytes; /* its variable parts together */
-    uint32_t next;       /* row of the same table, for whoever links them */
-    uint32_t flags;      /* QWP_ROW_* */
-    uint32_t alike; /* so many rows from here on have its shape and neither nulls nor parts; or 1 */
+    uint32_t size_bytes; /* of each record */
+    uint32_t next;       /* entry of the same table, for whoever links them */
+    uint16_t flags;      /* QWP_ROW_* */
+    uint16_t alike;
 };
 
 struct qwp_row_index {
@@ -61,6 +64,10 @@ QWP_MUST_USE enum qwp_result qwp_row_index_unit(struct qwp_row_index *index,
  * producer or of ours, qwp_row_index_unit() finds. */
 void qwp_row_index_more(struct qwp_row_index *index, struct qwp_source *source, uint64_t *end,
                         uint32_t count_max);
+
+/* Makes row `at` the first of an entry, if need be by taking the one apart that it stands in; entry
+ * `from` is not behind it. */
+void qwp_row_index_cut(struct qwp_row_index *index, uint32_t from, uint32_t at);
 
 /* Copies a symbol out of the ring, judges and interns the copy, and gives its qwp_symbol_code(). */
 QWP_MUST_USE enum qwp_result qwp_row_index_intern(struct qwp_row_index *index,

@@ -202,7 +202,7 @@ static void write_field(unsigned char *record, const struct qwp_shape_column *co
 }
 
 /* Writes one row behind what is committed. False: the ring is full. */
-static bool write_row(int p, int s, bool more)
+static bool write_row_as(int p, int s, bool more, bool as_text)
 {
     struct producer *producer = &producers[p];
     const struct qwp_shape *shape = producer->shapes[s];
@@ -211,7 +211,6 @@ static bool write_row(int p, int s, bool more)
     if (qwp_ring_reserve(&producer->tx, 512, &record) != QWP_OK) {
         return false;
     }
-    const bool as_text = roll(4) == 0 || is_fresh(shape, p, seq);
     memset(record, 0, shape->fixed_bytes);
     unsigned char *part = record + shape->fixed_bytes;
     for (uint32_t i = 0; i < shape->column_count; i++) {
@@ -235,6 +234,13 @@ static bool write_row(int p, int s, bool more)
     qwp_ring_commit(&producer->tx, header.size_bytes);
     producer->next_seq[producer->table_of[s]]++;
     return true;
+}
+
+static bool write_row(int p, int s, bool more)
+{
+    const struct producer *producer = &producers[p];
+    const int64_t seq = producer->next_seq[producer->table_of[s]];
+    return write_row_as(p, s, more, roll(4) == 0 || is_fresh(producer->shapes[s], p, seq));
 }
 
 static void write_some(int p)
@@ -540,6 +546,97 @@ START_TEST(framer_random_rows_all_arrive_in_order)
 }
 END_TEST
 
+/* Two shapes of one table; rows of the first never have nulls. */
+static void define_plain_shapes(struct producer *producer)
+{
+    const struct qwp_column_def columns[] = {universe[0], universe[1], universe[4]};
+    for (size_t s = 0; s < 2; s++) {
+        producer->table_of[s] = 0;
+        ck_assert_int_eq(qwp_shape_create(&producer->shapes[s], (struct qwp_name){"t0", 2}, columns,
+                                          2 + s, QWP_TYPE_TIMESTAMP, NULL),
+                         QWP_OK);
+        ck_assert_int_eq(qwp_ring_define_shape(&producer->tx, producer->shapes[s], NULL), QWP_OK);
+    }
+}
+
+/* Units of one row, and of very many, until the ring is full. */
+static void write_plain(int p)
+{
+    struct producer *producer = &producers[p];
+    const uint32_t strays = 2 + roll(2000); /* one row in so many has nulls or the other shape */
+    const uint32_t large = 1 + roll(700);
+    for (bool room = true; room;) {
+        const int64_t before = producer->next_seq[0];
+        const uint32_t rows = roll(50) == 0 ? large : 1;
+        for (uint32_t r = 0; r < rows && room; r++) {
+            room = write_row_as(p, roll(strays) == 0, r + 1 < rows, false);
+        }
+        if (!room) {
+            qwp_ring_abort(&producer->tx);
+            producer->next_seq[0] = before;
+            return;
+        }
+        qwp_ring_publish(&producer->tx, rows);
+        producer->rows += rows;
+    }
+}
+
+/* Rows of which hundreds are alike: across units, blocks and the end of the ring. */
+START_TEST(framer_alike_rows_arrive_in_order)
+{
+    random_state = (uint64_t)_i + 1;
+    ck_assert_int_eq(qwp_framer_create(&framer, dict, QWP_ENCODE_GORILLA, NULL), QWP_OK);
+    struct qwp_decoder decoder;
+    qwp_decoder_init(&decoder, NULL);
+    unsigned char *frame = malloc(FRAME_BYTES);
+    define_plain_shapes(&producers[0]);
+    struct qwp_source *source = producers[0].source;
+    for (int round = 0; round < 100; round++) {
+        write_plain(0);
+        if (qwp_ring_poll(&source->rx) == QWP_OK) {
+            ck_assert_int_eq(qwp_source_define(source, def_entry, &schema, dict, NULL), QWP_OK);
+        }
+        for (uint32_t frames = 1 + roll(3); frames > 0; frames--) {
+            build_frame(&decoder, frame, roll(2) == 0 ? FRAME_BYTES : 4096 + roll(8192));
+        }
+    }
+    holding = false;
+    while (build_frame(&decoder, frame, FRAME_BYTES) > 0) {
+    }
+    ck_assert_int_eq(producers[0].seen_seq[0], producers[0].next_seq[0]);
+    ck_assert_uint_gt(producers[0].rows, 50000);
+    free(frame);
+    qwp_decoder_fini(&decoder);
+}
+END_TEST
+
+/* What lies behind what is published is nobody's, however much it looks like more of the unit. */
+START_TEST(framer_unit_without_end_is_a_fault)
+{
+    random_state = 1;
+    ck_assert_int_eq(qwp_framer_create(&framer, dict, QWP_ENCODE_GORILLA, NULL), QWP_OK);
+    unsigned char *frame = malloc(FRAME_BYTES);
+    struct producer *producer = &producers[0];
+    struct qwp_source *source = producer->source;
+    struct qwp_framer_fault fault;
+    define_plain_shapes(producer);
+    for (int pass = 0; pass < 2; pass++) {
+        qwp_ring_abort(&producer->tx);
+        for (int row = 0; row < (pass == 0 ? 10 : 3); row++) {
+            ck_assert(write_row_as(0, 0, true, false));
+        }
+    }
+    qwp_ring_publish(&producer->tx, 3);
+    ck_assert_int_eq(qwp_ring_poll(&source->rx), QWP_OK);
+    ck_assert_int_eq(qwp_source_define(source, def_entry, &schema, dict, NULL), QWP_OK);
+    qwp_framer_begin(framer, frame, FRAME_BYTES, 0);
+    ck_assert_int_eq(qwp_framer_take(framer, source, 10, &fault), QWP_CORRUPT);
+    ck_assert_str_eq(fault.error.text, "a unit ends behind what is published");
+    qwp_framer_abandon(framer);
+    free(frame);
+}
+END_TEST
+
 static void write_pad(struct producer *producer, uint32_t bytes, unsigned flags)
 {
     unsigned char *record;
@@ -591,6 +688,8 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, framer_random_rows_all_arrive_in_order, 0, 12);
+    tcase_add_loop_test(tcase, framer_alike_rows_arrive_in_order, 0, 8);
+    tcase_add_test(tcase, framer_unit_without_end_is_a_fault);
     tcase_add_test(tcase, framer_padding_comes_with_rows);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
