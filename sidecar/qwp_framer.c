@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "core/qwp_assert.h"
+#include "core/wire/qwp_gorilla.h"
 #include "core/wire/qwp_message.h"
 #include "core/wire/qwp_varint.h"
 #include "sidecar/qwp_chunk_index.h"
@@ -85,6 +86,7 @@ static size_t delta_least(const struct qwp_framer *framer)
 void qwp_framer_begin(struct qwp_framer *framer, unsigned char *at, size_t room,
                       uint32_t framed_symbols)
 {
+    framer->frame_flags = framer->encode_flags;
     framer->frame = at;
     framer->room = room;
     framer->len = QWP_HEADER_BYTES;
@@ -483,6 +485,9 @@ enum qwp_result qwp_framer_finish(struct qwp_framer *framer, size_t *len,
                                   struct qwp_framer_fault *fault)
 {
     fault_reset(fault);
+    if (framer->frame_rows < QWP_GORILLA_TIMES_MIN && !framer->delta_written) {
+        framer->frame_flags &= ~(unsigned)QWP_ENCODE_GORILLA; /* a byte less for each time column */
+    }
     qwp_framer_delta_write(framer);
     const enum qwp_result result = flush_all(framer, fault);
     if (result != QWP_OK) {

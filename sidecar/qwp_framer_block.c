@@ -11,7 +11,9 @@ void qwp_framer_delta_write(struct qwp_framer *framer)
     if (framer->delta_written) {
         return;
     }
-    qwp_message_begin(framer->frame, QWP_FLAG_GORILLA | QWP_FLAG_DELTA_DICT);
+    const bool gorilla = (framer->frame_flags & QWP_ENCODE_GORILLA) != 0;
+    qwp_message_begin(framer->frame,
+                      (uint8_t)(QWP_FLAG_DELTA_DICT | (gorilla ? QWP_FLAG_GORILLA : 0)));
     unsigned char *end =
         qwp_delta_put(framer->frame + QWP_HEADER_BYTES, framer->delta_start,
                       framer->delta_end - framer->delta_start, qwp_dict_text, framer->dict);
@@ -274,7 +276,7 @@ enum qwp_result qwp_framer_block_flush(struct qwp_framer *framer, struct qwp_tab
     }
     const size_t bound = table_bound(framer, table);
     struct qwp_encoded done;
-    const enum qwp_result result = qwp_block_encode(&framer->encoder, &block, framer->encode_flags,
+    const enum qwp_result result = qwp_block_encode(&framer->encoder, &block, framer->frame_flags,
                                                     block_room(framer, bound), &done);
     if (result != QWP_OK) {
         return block_fault(fault, source_of_row(framer, &block, done.fault.row), table,
@@ -304,7 +306,7 @@ enum qwp_result qwp_framer_chunk_flush(struct qwp_framer *framer, const struct q
     /* Its unit was staged in this very call, so the delta has all that the dictionary has. */
     QWP_ASSERT(symbol_end(framer) == 0);
     struct qwp_encoded done;
-    const enum qwp_result result = qwp_chunk_encode(&framer->encoder, &chunk, framer->encode_flags,
+    const enum qwp_result result = qwp_chunk_encode(&framer->encoder, &chunk, framer->frame_flags,
                                                     block_room(framer, row->chunk->bound), &done);
     if (result != QWP_OK) {
         return block_fault(fault, row->source, table, chunk.columns, chunk.column_count,

@@ -20,6 +20,7 @@ struct qwp_framer {
     uint64_t stamp; /* of blocks, units and flushes: each takes a new number */
 
     /* the frame */
+    unsigned frame_flags; /* encode_flags, less what it has no use for */
     unsigned char *frame;
     size_t room;
     size_t len;     /* header, delta and closed blocks; QWP_HEADER_BYTES at first */

@@ -367,6 +367,9 @@ static uint64_t check_frame(struct qwp_decoder *decoder, const unsigned char *fr
     struct qwp_error err;
     ck_assert_msg(qwp_decode_message(decoder, frame, len, &message, &err) == QWP_OK, "%s",
                   err.text);
+    /* One time is never packed, and then there is no byte to say so. */
+    const bool gorilla = (message.flags & QWP_FLAG_GORILLA) != 0;
+    ck_assert(message.row_count == 1 ? !gorilla : gorilla || message.row_count < 3);
     for (uint32_t b = 0; b < message.block_count; b++) {
         struct qwp_table_block block;
         qwp_block_open(decoder, &message, b, &block);
