@@ -104,9 +104,12 @@ static bool send_at_once(struct qwp_session *s, const unsigned char *bytes, size
     return true;
 }
 
-/* False: nothing to send. */
+/* False: nothing to send, or the connection is over. */
 static bool take_next(struct qwp_session *s, const unsigned char **bytes, size_t *len)
 {
+    if (s->state == STATE_ENDING || s->state == STATE_IDLE) {
+        return false;
+    }
     /* A record that is not full waits while a send is under way; not longer. */
     if (s->staged_len > 0 && qwp_tls_has_room(&s->tls) && !qwp_session_write_record(s)) {
         return false;
@@ -119,8 +122,7 @@ static bool take_next(struct qwp_session *s, const unsigned char **bytes, size_t
 /* Gives the kernel the next buffer, unless it still has one. */
 static void send_next(struct qwp_session *s)
 {
-    if (s->send_op.in_flight || s->send_broken || s->state == STATE_ENDING ||
-        s->state == STATE_IDLE) {
+    if (s->send_op.in_flight || s->send_broken) {
         return;
     }
     const unsigned char *bytes;
