@@ -142,19 +142,23 @@ enum qwp_result qwp_row_index_symbol(struct qwp_row_index *index, struct qwp_sou
                                   index->def_entry, err);
 }
 
+static inline bool is_null(const struct qwp_row *row, uint32_t column)
+{
+    return (row->steering[column / 64] >> (column % 64) & 1) != 0;
+}
+
 /* Of a row all of whose symbols are given by index, some of that ring not being interned yet. */
 static enum qwp_result symbols_need(struct qwp_row_index *index, const struct qwp_row *row,
                                     struct qwp_error *err)
 {
     const struct qwp_shape *shape = row->known->shape;
     for (uint32_t v = 0; v < shape->var_count; v++) {
-        const uint16_t c = row->known->var_column[v];
-        if (shape->columns[c].type != QWP_TYPE_SYMBOL ||
-            (row->steering[c / 64] >> (c % 64) & 1) != 0) {
+        const struct qwp_known_var var = row->known->vars[v];
+        if (!var.is_symbol || is_null(row, var.column)) {
             continue;
         }
-        const enum qwp_result result = qwp_row_index_symbol(
-            index, row->source, qwp_load_u32(row->record + shape->columns[c].off), err);
+        const enum qwp_result result =
+            qwp_row_index_symbol(index, row->source, qwp_load_u32(row->record + var.off), err);
         if (result != QWP_OK) {
             return result;
         }
@@ -171,11 +175,11 @@ static enum qwp_result parts_index(struct qwp_row_index *index, const struct qwp
     const struct qwp_shape *shape = row->known->shape;
     uint64_t end = shape->fixed_bytes;
     for (uint32_t v = 0; v < shape->var_count; v++) {
-        const uint16_t c = row->known->var_column[v];
-        const struct qwp_shape_column *column = &shape->columns[c];
-        const bool null = (row->steering[c / 64] >> (c % 64) & 1) != 0;
-        const uint32_t field = null ? 0 : qwp_load_u32(row->record + column->off);
-        const bool symbol = column->type == QWP_TYPE_SYMBOL;
+        const struct qwp_known_var var = row->known->vars[v];
+        const struct qwp_shape_column *column = &shape->columns[var.column];
+        const bool null = is_null(row, var.column);
+        const uint32_t field = null ? 0 : qwp_load_u32(row->record + var.off);
+        const bool symbol = var.is_symbol;
         const bool text = symbol && codes != NULL && (field & QWP_SYMBOL_TEXT) != 0;
         const uint32_t len = text ? field & ~QWP_SYMBOL_TEXT : symbol ? 0 : field;
         const uint64_t begin = end;
@@ -212,6 +216,24 @@ static enum qwp_result parts_index(struct qwp_row_index *index, const struct qwp
         }
     }
     return QWP_OK;
+}
+
+/* The same, for a row that has no symbol as a text. False: some length passes the record's end. */
+static bool parts_measure(const struct qwp_row *row, uint32_t size_bytes, uint32_t *ends)
+{
+    const struct qwp_known_var *vars = row->known->vars;
+    const uint32_t count = row->known->shape->var_count;
+    uint64_t end = row->known->shape->fixed_bytes;
+    for (uint32_t v = 0; v < count; v++) {
+        if (!vars[v].is_symbol && !is_null(row, vars[v].column)) {
+            end += qwp_load_u32(row->record + vars[v].off);
+        }
+        if (end > size_bytes) {
+            return false;
+        }
+        ends[v] = (uint32_t)end;
+    }
+    return true;
 }
 
 /* Gives the row its steering. */
@@ -254,7 +276,9 @@ static enum qwp_result row_steer(struct qwp_row_index *index, struct qwp_row *ro
     row->flags |= QWP_ROW_PARTS;
     uint32_t *ends = (uint32_t *)(steering + words);
     uint32_t *codes = code_words > 0 ? (uint32_t *)(steering + words + part_words) : NULL;
-    const enum qwp_result result = parts_index(index, row, size_bytes, ends, codes, err);
+    const enum qwp_result result = codes == NULL && parts_measure(row, size_bytes, ends)
+                                       ? QWP_OK
+                                       : parts_index(index, row, size_bytes, ends, codes, err);
     if (result == QWP_OK && shape->var_count > 0) {
         row->part_bytes = ends[shape->var_count - 1] - shape->fixed_bytes;
     }

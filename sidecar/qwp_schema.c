@@ -29,7 +29,7 @@ static void known_destroy(struct qwp_known_shape *known)
     free(known->block_columns);
     free(known->identity);
     free(known->group_column);
-    free(known->var_column);
+    free(known->vars);
     free(known);
 }
 
@@ -319,9 +319,9 @@ static struct qwp_known_shape *known_create(struct qwp_table *table, struct qwp_
     known->block_columns = calloc(columns + 1, sizeof *known->block_columns);
     known->identity = calloc(columns + 1, sizeof *known->identity);
     known->group_column = calloc(columns + 1, sizeof *known->group_column);
-    known->var_column = calloc(shape->var_count + 1u, sizeof *known->var_column);
+    known->vars = calloc(shape->var_count + 1u, sizeof *known->vars);
     if (known->block_columns == NULL || known->identity == NULL || known->group_column == NULL ||
-        known->var_column == NULL ||
+        known->vars == NULL ||
         (known->group = group_join(table, shape, known->group_column)) == NULL) {
         known_destroy(known);
         return NULL;
@@ -332,7 +332,11 @@ static struct qwp_known_shape *known_create(struct qwp_table *table, struct qwp_
             (struct qwp_block_column){column->name, column->type, column->parameter};
         known->identity[i] = (uint16_t)i;
         if (column->var_index != QWP_NO_VAR) {
-            known->var_column[column->var_index] = (uint16_t)i;
+            known->vars[column->var_index] = (struct qwp_known_var){
+                .off = column->off,
+                .column = (uint16_t)i,
+                .is_symbol = column->type == QWP_TYPE_SYMBOL,
+            };
         }
         known->value_bytes += (uint32_t)qwp_value_bound(column->type, column->parameter);
         known->text_count += qwp_type_is_variable(column->type) && column->type != QWP_TYPE_SYMBOL;

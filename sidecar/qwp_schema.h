@@ -41,6 +41,13 @@ struct qwp_group {
     uint16_t *slots; /* index into columns + 1 by name; open addressing, 2 * column_capacity */
 };
 
+/* A column with a var_index. */
+struct qwp_known_var {
+    uint32_t off; /* of its field */
+    uint16_t column;
+    bool is_symbol;
+};
+
 struct qwp_known_shape {
     struct qwp_shape *shape; /* owned */
     struct qwp_table *table;
@@ -52,9 +59,9 @@ struct qwp_known_shape {
     uint32_t value_bytes; /* sum of qwp_value_bound() */
     uint32_t text_count;  /* columns whose rows always have a variable part (no symbols) */
     struct qwp_block_column *block_columns; /* in shape order; names borrowed from the shape */
-    uint16_t *identity;     /* 0, 1, 2, ...: field_of_column of a block of this shape */
-    uint32_t *group_column; /* shape column -> group column */
-    uint16_t *var_column;   /* var_index -> shape column */
+    uint16_t *identity;         /* 0, 1, 2, ...: field_of_column of a block of this shape */
+    uint32_t *group_column;     /* shape column -> group column */
+    struct qwp_known_var *vars; /* by var_index */
     /* The flush that made `field_map`, a field_of_column of its block (qwp_framer.c). */
     uint64_t map_stamp;
     const uint16_t *field_map;
