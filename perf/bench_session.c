@@ -205,8 +205,12 @@ static void on_writable(void *owner)
     (void)owner;
 }
 
-static const struct qwp_session_callbacks callbacks = {on_up,      on_down,     on_ok,
-                                                       on_durable, on_rejected, on_writable};
+static const struct qwp_session_callbacks callbacks = {.up = on_up,
+                                                       .down = on_down,
+                                                       .ok = on_ok,
+                                                       .durable = on_durable,
+                                                       .rejected = on_rejected,
+                                                       .writable = on_writable};
 
 static int64_t thread_cpu_ns(void)
 {

@@ -2,8 +2,13 @@
 #include "core/qwp_log.h"
 #include "sidecar/qwp_sender_internal.h"
 
-/* So many acknowledgements may be due while nobody listens. */
-enum { RESTING_MAX = 64 };
+enum {
+    RESTING_MAX = 64, /* so many acknowledgements may be due while nobody listens */
+    /* So long may a server that reads leave messages without an answer; doubled each time that it
+     * was in vain, as it may be slow. */
+    SILENCE_MIN_S = 20,
+    SILENCE_MAX_S = 320,
+};
 
 /* ---- what the session says ---- */
 
@@ -21,6 +26,7 @@ static void on_up(void *owner, size_t message_bytes_max)
     sender->first_sequence = sender->next_sequence = 0;
     sender->catch_up_next = 0;
     sender->catch_up_end = qwp_dict_count(qwp_seglog_dict(sender->options.log));
+    sender->silent_ns = 0;
     qwp_durable_reset(&sender->durable);
     qwp_seglog_rewind(sender->options.log, &sender->cursor);
     qwp_sender_add(&sender->options.page->connects, 1);
@@ -59,6 +65,8 @@ static void on_ok(void *owner, int64_t sequence, const unsigned char *tables, si
                   uint16_t table_count)
 {
     struct qwp_sender *sender = owner;
+    sender->silent_ns = 0;
+    sender->silence_ns_max = (int64_t)SILENCE_MIN_S * QWP_NS_PER_S;
     qwp_sender_note_taken(sender, sequence);
     qwp_sender_settle_ok(sender, qwp_sender_pop(sender, sequence), tables, tables_bytes,
                          table_count);
@@ -68,6 +76,37 @@ static void on_durable(void *owner, const unsigned char *tables, size_t tables_b
                        uint16_t table_count)
 {
     qwp_sender_settle_durable(owner, tables, tables_bytes, table_count);
+}
+
+/* Whether a message up to `sequence` wants an answer: catch-up has none before the next commit. */
+static bool is_due(struct qwp_sender *sender, int64_t sequence)
+{
+    for (int64_t i = sender->first_sequence; i <= sequence; i++) {
+        if (qwp_sender_in_flight_at(sender, i)->kind != QWP_MESSAGE_CATCH_UP) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A server answers in order, so what it has read by a ping it has answered before the pong. An
+ * answer that was lost would be waited for without end: each pong is a sign of life, and where the
+ * next message waits for that answer, there is none that would be acknowledged with it. */
+static void on_ponged(void *owner, int64_t sequence)
+{
+    struct qwp_sender *sender = owner;
+    const int64_t now_ns = qwp_clock_monotonic_ns();
+    if (sender->state != QWP_SENDER_UP || !is_due(sender, sequence)) {
+        sender->silent_ns = 0;
+    } else if (sender->silent_ns == 0) {
+        sender->silent_ns = now_ns;
+    } else if (now_ns - sender->silent_ns >= sender->silence_ns_max) {
+        const int64_t doubled_ns = sender->silence_ns_max * 2;
+        const int64_t most_ns = (int64_t)SILENCE_MAX_S * QWP_NS_PER_S;
+        sender->silence_ns_max = doubled_ns < most_ns ? doubled_ns : most_ns;
+        qwp_sender_outage_note(sender, "the server answers pings, and messages it does not");
+        qwp_session_disconnect(sender->session, 0);
+    }
 }
 
 static void on_rejected(void *owner, int64_t sequence, uint8_t status, const char *text, size_t len)
@@ -87,6 +126,7 @@ static const struct qwp_session_callbacks callbacks = {
     .durable = on_durable,
     .rejected = on_rejected,
     .writable = on_writable,
+    .ponged = on_ponged,
 };
 
 /* ---- life ---- */
@@ -99,6 +139,7 @@ enum qwp_result qwp_sender_init(struct qwp_sender *sender, const struct qwp_send
         .options = *options,
         .backoff_ns = conf->backoff_ns_min,
         .started_ns = qwp_clock_monotonic_ns(),
+        .silence_ns_max = (int64_t)SILENCE_MIN_S * QWP_NS_PER_S,
         .random = (uint64_t)qwp_clock_monotonic_ns() | 1,
         .timer = {.fn = qwp_sender_on_timer},
         .durable_timer = {.fn = qwp_sender_on_durable_timer, .owner = sender},

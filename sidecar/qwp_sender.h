@@ -105,6 +105,8 @@ struct qwp_sender {
     uint64_t sent_fsn_end;                /* frames below were sent before */
     uint32_t catch_up_next, catch_up_end; /* symbol ids still to be registered */
     bool catching_up;                     /* for the first time of this connection */
+    int64_t silent_ns;      /* since when the server reads and leaves some without an answer; 0 */
+    int64_t silence_ns_max; /* and how long it may */
 
     /* acknowledged, not yet durable (only with request_durable_ack) */
     struct qwp_durable durable;

@@ -25,7 +25,7 @@ static uint32_t next_mask(struct qwp_outgoing *o)
 
 void qwp_outgoing_reset(struct qwp_outgoing *o)
 {
-    o->queued_count = o->framed_count = o->sealed_count = o->sent_count = 0;
+    o->queued_count = o->framed_count = o->sealed_count = o->sent_count = o->pinged_count = 0;
     o->payload = NULL;
     o->payload_len = o->payload_off = 0;
     o->header_len = o->header_off = 0;
@@ -104,6 +104,7 @@ static bool begin_next(struct qwp_outgoing *o)
         begin_frame(o, QWP_WS_PONG, o->control, o->pong_len);
     } else if (o->ping_wanted) {
         o->ping_wanted = false;
+        o->pinged_count = o->framed_count;
         begin_frame(o, QWP_WS_PING, o->control, 0);
     } else if (message_waits(o)) {
         const struct qwp_outgoing_message *message =

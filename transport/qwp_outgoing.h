@@ -29,7 +29,8 @@ struct qwp_outgoing {
     int64_t framed_count;
     int64_t sealed_count; /* framed, and the place of their end is known */
     int64_t sent_count;
-    bool stopped; /* no further message is begun */
+    int64_t pinged_count; /* framed before the last ping */
+    bool stopped;         /* no further message is begun */
 
     /* The frame under way; none when header_off == header_len and payload_off == payload_len. */
     const unsigned char *payload;

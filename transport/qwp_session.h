@@ -69,6 +69,9 @@ struct qwp_session_callbacks {
     void (*rejected)(void *owner, int64_t sequence, uint8_t status, const char *text, size_t len);
     /* There is room again after qwp_session_send() said QWP_AGAIN. */
     void (*writable)(void *owner);
+    /* The server has answered a ping that went out behind message `sequence`: it has read that and
+     * all before it. NULL: nobody asks. */
+    void (*ponged)(void *owner, int64_t sequence);
 };
 
 /* Borrowed for the session's life. */

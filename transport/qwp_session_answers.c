@@ -105,7 +105,12 @@ static void on_event(struct qwp_session *s, const struct qwp_ws_event *event)
     case QWP_WS_CLOSE:
         on_close_frame(s, event);
         break;
-    default: /* a pong is a sign of life, which every byte is */
+    case QWP_WS_PONG: /* a sign of life, which every byte is */
+        if (s->state == STATE_UP && s->options->callbacks->ponged != NULL) {
+            s->options->callbacks->ponged(s->options->owner, s->outgoing.pinged_count - 1);
+        }
+        break;
+    default:
         break;
     }
 }

@@ -3,7 +3,8 @@
 
 All at once, as each takes that long: the server's host vanishes (in network namespaces of our own, where the
 privilege is there) with rows waiting and with none; the server's process stops with rows waiting; and the
-sidecar itself is stopped for longer than that, which must not end its connection."""
+sidecar itself is stopped for longer than that, which must not end its connection. Likewise, within 30 s: an answer
+is lost while pings are answered; but where none is due, as behind the symbols of a new connection, that is no loss."""
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import time
 from stack import Stack, arguments, finish, wait_until
 
 STOP_S = 18
+SILENCE_S = 20  # the patience of sidecar/qwp_sender.c, which begins with the first pong, 5 s later
 
 
 def run(*command):
@@ -104,6 +106,24 @@ class Watch:
         return self.took is not None
 
 
+def forget_an_answer(stack):
+    """One row whose answer is lost, and nothing behind it that would be answered."""
+    rows_arrive(stack)
+    stack.sink.fault("ack=drop,times=1")
+    return stack.producer("--name", "p1", "--rows", 1, "--hold")
+
+
+def connect_anew(stack):
+    """A connection that has sent its symbols, and no rows."""
+    rows_arrive(stack)
+    port = stack.sink.port
+    stack.sink.stop()
+    stack.start_sink("127.0.0.1:%d" % port)
+    wait_until(lambda: stack.status()["connection"] == "up" and stack.status()["connects"] == 2, "it connects again")
+    wait_until(lambda: stack.sink.summary()["messages"] > 0, "its symbols arrive")
+    return time.monotonic()
+
+
 def main():
     options = arguments(__doc__)
     hosts, stacks, watches = Hosts(), [], []
@@ -126,6 +146,10 @@ def main():
         more_rows(stopped)
         watches.append(Watch("server stopped, rows wait", stopped))
 
+        forgetful, fresh = start(Stack, options.build), start(Stack, options.build)
+        unanswered = forget_an_answer(forgetful)
+        since = connect_anew(fresh)
+
         asleep = start(Stack, options.build, sink=["--verify", "seq,producer"])
         rows_arrive(asleep)
         asleep.sink.fault("stall=answers")
@@ -143,6 +167,12 @@ def main():
         assert summary["connections"] == 1 and summary["lost"] + summary["doubled"] == 0, summary
         print("  sidecar stopped for %d s: the same connection goes on" % STOP_S)
         stopped.sink.process.send_signal(signal.SIGCONT)
+
+        unanswered.stdout.readline()  # its row is acknowledged
+        assert 'messages it does not' in forgetful.log_text(), forgetful.log_text()
+        assert forgetful.status()["connects"] == 2, forgetful.status()
+        time.sleep(max(0, since + SILENCE_S + 12 - time.monotonic()))
+        assert fresh.status()["connects"] == 2, fresh.log_text()
     finally:
         for stack in stacks:
             stack.__exit__(sys.exc_info()[0])
