@@ -335,7 +335,7 @@ static enum qwp_result record_stage(struct qwp_row_index *index, struct qwp_sour
 
 /* What rows that begin with the same header have in common. */
 struct likeness {
-    uint64_t word; /* their header, without QWP_RECORD_MORE */
+    uint64_t word; /* their header; of many units without QWP_RECORD_MORE */
     uint32_t size_bytes;
     struct qwp_known_shape *known; /* NULL: qwp_row_index_unit() has to look at them */
     bool may_be_bare; /* all there is to steering are nulls, one word of them at most */
