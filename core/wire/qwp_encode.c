@@ -77,6 +77,9 @@ unsigned char *qwp_encode_header(struct encoding *e, unsigned char *at)
 static enum qwp_result encode_columns(struct encoding *e, unsigned char **at)
 {
     const struct qwp_block *block = e->block;
+    if (qwp_encode_row(e, at)) {
+        return QWP_OK;
+    }
     e->scratch->null_byte_index = QWP_ENCODE_NO_NULL_BYTES;
     uint32_t c = 0;
     while (c < block->column_count) {
@@ -135,12 +138,6 @@ enum qwp_result qwp_block_encode(struct qwp_encoder *encoder, const struct qwp_b
     struct encoding e = {
         .scratch = encoder, .block = block, .flags = flags, .fault = &done->fault, .start = dst};
     unsigned char *at = qwp_encode_header(&e, dst);
-    unsigned char *row_end = block->row_count == 1 ? qwp_encode_row(&e, at) : NULL;
-    if (row_end != NULL) {
-        done->len = (size_t)(row_end - dst);
-        done->table_count = 1;
-        return QWP_OK;
-    }
     const bool compact =
         (flags & QWP_ENCODE_COMPACT) != 0 && qwp_encode_compact_pays(&e, (size_t)(at - dst));
     if (!compact) {

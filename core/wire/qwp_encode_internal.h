@@ -49,9 +49,9 @@ enum qwp_result qwp_encode_fault(struct encoding *e, uint32_t row, uint32_t colu
 /* Names, counts and declared types of e->block; notes where each type stands. */
 unsigned char *qwp_encode_header(struct encoding *e, unsigned char *at);
 
-/* The columns of a block of one row, behind its header. NULL: not by this way; what stands behind
- * `at` is of no use then. */
-unsigned char *qwp_encode_row(struct encoding *e, unsigned char *at);
+/* The columns of a block of one row, behind its header; moves *at. False: not by this way, and what
+ * stands behind *at is of no use. */
+bool qwp_encode_row(struct encoding *e, unsigned char **at);
 
 /* --- slices --- */
 
