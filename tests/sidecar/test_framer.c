@@ -613,6 +613,14 @@ START_TEST(framer_alike_rows_arrive_in_order)
 }
 END_TEST
 
+/* A frame that is to take what this source has published. */
+static void begin_with(struct qwp_source *source, unsigned char *frame)
+{
+    ck_assert_int_eq(qwp_ring_poll(&source->rx), QWP_OK);
+    ck_assert_int_eq(qwp_source_define(source, def_entry, &schema, dict, NULL), QWP_OK);
+    qwp_framer_begin(framer, frame, FRAME_BYTES, 0);
+}
+
 /* What lies behind what is published is nobody's, however much it looks like more of the unit. */
 START_TEST(framer_unit_without_end_is_a_fault)
 {
@@ -630,9 +638,7 @@ START_TEST(framer_unit_without_end_is_a_fault)
         }
     }
     qwp_ring_publish(&producer->tx, 3);
-    ck_assert_int_eq(qwp_ring_poll(&source->rx), QWP_OK);
-    ck_assert_int_eq(qwp_source_define(source, def_entry, &schema, dict, NULL), QWP_OK);
-    qwp_framer_begin(framer, frame, FRAME_BYTES, 0);
+    begin_with(source, frame);
     ck_assert_int_eq(qwp_framer_take(framer, source, 10, &fault), QWP_CORRUPT);
     ck_assert_str_eq(fault.error.text, "a unit ends behind what is published");
     qwp_framer_abandon(framer);
@@ -671,9 +677,7 @@ START_TEST(framer_padding_comes_with_rows)
     write_pad(producer, 8, QWP_RECORD_MORE);
     write_pad(producer, 16, 0);
     qwp_ring_publish(&producer->tx, 1);
-    ck_assert_int_eq(qwp_ring_poll(&source->rx), QWP_OK);
-    ck_assert_int_eq(qwp_source_define(source, def_entry, &schema, dict, NULL), QWP_OK);
-    qwp_framer_begin(framer, frame, FRAME_BYTES, 0);
+    begin_with(source, frame);
     ck_assert_int_eq(qwp_framer_take(framer, source, 10, &fault), QWP_OK);
     ck_assert_uint_eq(qwp_framer_rows(framer), 1);
     ck_assert_int_eq(qwp_framer_take(framer, source, 10, &fault), QWP_CORRUPT);
