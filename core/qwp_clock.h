@@ -29,4 +29,9 @@ static inline int64_t qwp_clock_wall_ns(void)
     return qwp_clock_read_ns(CLOCK_REALTIME);
 }
 
+static inline int64_t qwp_sooner_ns(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 #endif

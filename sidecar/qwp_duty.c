@@ -21,11 +21,6 @@ enum {
     TIDY_US = 1000, /* and while those come, they have their turn so often */
 };
 
-static int64_t sooner(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* ---- figures for `status` ---- */
 
 static void store_u64(_Atomic uint64_t *at, uint64_t v)
@@ -238,8 +233,8 @@ static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     const bool moved = published != duty->published_seen || acked != duty->acked_seen;
     if (!(moved && duty->tidy) && !collected && !asked &&
         !qwp_generations_wants_check(duty->store) && now_ns < duty->keeper_ns) {
-        *next_ns = sooner(*next_ns, duty->keeper_ns);
-        *next_ns = sooner(*next_ns, moved ? resting_end_ns(now_ns) : QWP_NEVER_NS);
+        *next_ns = qwp_sooner_ns(*next_ns, duty->keeper_ns);
+        *next_ns = qwp_sooner_ns(*next_ns, moved ? resting_end_ns(now_ns) : QWP_NEVER_NS);
         return false;
     }
     duty->published_seen = published;
@@ -256,7 +251,7 @@ static bool keep(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     if (more) {
         duty->keeper_ns = 0;
     }
-    *next_ns = sooner(*next_ns, duty->keeper_ns);
+    *next_ns = qwp_sooner_ns(*next_ns, duty->keeper_ns);
     return more;
 }
 
@@ -283,7 +278,7 @@ static bool intake_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
             qwp_intake_ring_event(duty->intake, NULL);
             duty->rescan_ns = now_ns + (int64_t)RESCAN_MS * QWP_NS_PER_MS;
         }
-        *next_ns = sooner(*next_ns, duty->rescan_ns);
+        *next_ns = qwp_sooner_ns(*next_ns, duty->rescan_ns);
     }
     const uint64_t published = qwp_generations_published(duty->store);
     const bool worked = qwp_intake_do_work(duty->intake, now_ns, next_ns);
@@ -330,7 +325,7 @@ static bool sender_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
     }
     duty->keeper_late = false;
     const bool kept = keep(duty, now_ns, next_ns);
-    *next_ns = sooner(*next_ns, qwp_log_flush(now_ns));
+    *next_ns = qwp_sooner_ns(*next_ns, qwp_log_flush(now_ns));
     return sent || kept;
 }
 
@@ -363,7 +358,7 @@ static bool end_step(struct qwp_duty *duty, int64_t now_ns, int64_t *next_ns)
                 (unsigned long long)qwp_generations_waiting(duty->store),
                 (long long)(duty->ending->grace_ns / QWP_NS_PER_MS));
     }
-    *next_ns = sooner(*next_ns, duty->end_ns);
+    *next_ns = qwp_sooner_ns(*next_ns, duty->end_ns);
     return signals > 1 || now_ns >= duty->end_ns ||
            (qwp_intake_is_drained(duty->intake) && all_acked(duty));
 }
@@ -403,19 +398,19 @@ static void park(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, 
     duty->woken |= qwp_intake_has_news(duty->intake);
     now_ns = qwp_clock_monotonic_ns();
     if (!sure) {
-        next_intake_ns = sooner(next_intake_ns, now_ns + QWP_BELL_UNSURE_NS);
+        next_intake_ns = qwp_sooner_ns(next_intake_ns, now_ns + QWP_BELL_UNSURE_NS);
     }
     /* Nobody but us reads the FIFO. */
     if (duty->bell->fifo_fd < 0 && qwp_intake_has_strangers(duty->intake)) {
         next_intake_ns =
-            sooner(next_intake_ns, now_ns + (int64_t)STRANGERS_SLEEP_MS * QWP_NS_PER_MS);
+            qwp_sooner_ns(next_intake_ns, now_ns + (int64_t)STRANGERS_SLEEP_MS * QWP_NS_PER_MS);
     }
     answers_rest(duty, now_ns);
     while (!intake_wants_to_work(duty, next_intake_ns, now_ns) && !is_over(duty)) {
         if (!answers_are_due(duty, now_ns) && duty->resting_ns != 0) {
-            next_ns = sooner(next_ns, duty->resting_ns);
+            next_ns = qwp_sooner_ns(next_ns, duty->resting_ns);
         }
-        (void)qwp_loop_run(duty->loop, sooner(next_ns, next_intake_ns));
+        (void)qwp_loop_run(duty->loop, qwp_sooner_ns(next_ns, next_intake_ns));
         if (duty->woken) {
             break; /* what else has happened is looked at behind the rows */
         }
@@ -431,7 +426,7 @@ static void park(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, 
             }
         }
         qwp_intake_settle(duty->intake, now_ns);
-        next_ns = sooner(next_ns, beat(duty, now_ns));
+        next_ns = qwp_sooner_ns(next_ns, beat(duty, now_ns));
         if (duty->intake->figures_changed || duty->figures_changed) {
             report(duty, now_ns);
         }
@@ -454,7 +449,7 @@ static void rest(struct qwp_duty *duty, int64_t now_ns, int64_t next_intake_ns, 
         if (duty->tidy) {
             report(duty, now_ns);
         } else {
-            next_ns = sooner(next_ns, resting_end_ns(now_ns));
+            next_ns = qwp_sooner_ns(next_ns, resting_end_ns(now_ns));
         }
     }
     if (duty->intake != NULL) {
@@ -484,7 +479,7 @@ static void cycle(struct qwp_duty *duty)
         int64_t next_ns = QWP_NEVER_NS;
         bool worked = false;
         if (duty->intake != NULL) {
-            next_ns = sooner(next_ns, beat(duty, now_ns));
+            next_ns = qwp_sooner_ns(next_ns, beat(duty, now_ns));
             hangup_forward(duty);
             worked |= intake_step(duty, now_ns, &next_intake_ns);
         }

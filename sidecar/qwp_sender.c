@@ -101,9 +101,8 @@ static void on_ponged(void *owner, int64_t sequence)
     } else if (sender->silent_ns == 0) {
         sender->silent_ns = now_ns;
     } else if (now_ns - sender->silent_ns >= sender->silence_ns_max) {
-        const int64_t doubled_ns = sender->silence_ns_max * 2;
-        const int64_t most_ns = (int64_t)SILENCE_MAX_S * QWP_NS_PER_S;
-        sender->silence_ns_max = doubled_ns < most_ns ? doubled_ns : most_ns;
+        sender->silence_ns_max =
+            qwp_sooner_ns(sender->silence_ns_max * 2, (int64_t)SILENCE_MAX_S * QWP_NS_PER_S);
         qwp_sender_outage_note(sender, "the server answers pings, and messages it does not");
         qwp_session_disconnect(sender->session, 0);
     }

@@ -129,7 +129,7 @@ static void block(struct qwp_sender *sender, struct qwp_blame_table *table, int6
     const bool again = table->state == QWP_BLAME_BLOCKED;
     const int64_t wait =
         again && table->probe_interval_ns > 0 ? table->probe_interval_ns * 2 : least;
-    table->probe_interval_ns = wait < most ? wait : most;
+    table->probe_interval_ns = qwp_sooner_ns(wait, most);
     table->probe_ns = now_ns + table->probe_interval_ns;
     table->state = QWP_BLAME_BLOCKED;
     qwp_log(again ? QWP_LOG_DEBUG : QWP_LOG_ERROR,

@@ -61,11 +61,6 @@ static uint64_t random_next(struct qwp_sender *sender)
     return x * UINT64_C(0x2545f4914f6cdd1d);
 }
 
-static int64_t sooner(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* By a timer of the loop: a connection may end within any run of it, also one that is about to
  * sleep. */
 static void timer_at(struct qwp_sender *sender, int64_t at_ns)
@@ -82,7 +77,7 @@ static void wait_on(struct qwp_sender *sender, int64_t now_ns)
 {
     const bool watches = sender->secrets.file_count > 0;
     sender->look_ns = watches ? now_ns + (int64_t)SECRETS_LOOK_MS * QWP_NS_PER_MS : QWP_NEVER_NS;
-    timer_at(sender, sooner(sender->attempt_ns, sender->look_ns));
+    timer_at(sender, qwp_sooner_ns(sender->attempt_ns, sender->look_ns));
 }
 
 void qwp_sender_attempt_at(struct qwp_sender *sender, int64_t attempt_ns)
@@ -106,7 +101,7 @@ static int64_t backoff_take(struct qwp_sender *sender)
 {
     const int64_t longest_ns = sender->options.conf->backoff_ns_max;
     const int64_t bound_ns = sender->backoff_ns;
-    sender->backoff_ns = sooner(bound_ns * 2, longest_ns);
+    sender->backoff_ns = qwp_sooner_ns(bound_ns * 2, longest_ns);
     if (sender->refused) {
         return longest_ns - (int64_t)(random_next(sender) % (uint64_t)(longest_ns / 4 + 1));
     }
@@ -150,7 +145,7 @@ bool qwp_sender_walk_on(struct qwp_sender *sender, int64_t now_ns)
     }
     if (now_ns < sender->attempt_ns) {
         if (now_ns < sender->look_ns) {
-            return not_yet(sender, sooner(sender->attempt_ns, sender->look_ns));
+            return not_yet(sender, qwp_sooner_ns(sender->attempt_ns, sender->look_ns));
         }
         if (!qwp_secrets_changed(&sender->secrets, false)) {
             wait_on(sender, now_ns);
@@ -179,7 +174,7 @@ void qwp_sender_outage_note(struct qwp_sender *sender, const char *why)
     }
     sender->outage_log_ns = now_ns + sender->outage_quiet_ns;
     sender->outage_quiet_ns =
-        sooner(2 * sender->outage_quiet_ns, (int64_t)OUTAGE_LOG_S_MAX * QWP_NS_PER_S);
+        qwp_sooner_ns(2 * sender->outage_quiet_ns, (int64_t)OUTAGE_LOG_S_MAX * QWP_NS_PER_S);
     qwp_log(QWP_LOG_WARN, begins ? "down" : "still down", "reason=\"%s\" frames_waiting=%llu",
             reason, (unsigned long long)frames_waiting(sender));
 }
@@ -372,6 +367,6 @@ enum qwp_first qwp_sender_first(const struct qwp_sender *sender, int64_t now_ns,
     const int64_t end_ns = conf->first_connect_ns_max < QWP_NEVER_NS - sender->started_ns
                                ? sender->started_ns + conf->first_connect_ns_max
                                : QWP_NEVER_NS;
-    *next_ns = sooner(*next_ns, end_ns);
+    *next_ns = qwp_sooner_ns(*next_ns, end_ns);
     return now_ns >= end_ns ? QWP_FIRST_FAILED : QWP_FIRST_PENDING;
 }

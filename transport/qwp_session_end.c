@@ -96,7 +96,7 @@ void qwp_session_begin_closing(struct qwp_session *s, uint16_t code, bool fin, i
     }
     s->state = STATE_CLOSING;
     s->fin_wanted = s->fin_wanted || fin;
-    s->fin_at_ns = now_ns + min_ns(grace_ns / 2, close_answer_ns);
+    s->fin_at_ns = now_ns + qwp_sooner_ns(grace_ns / 2, close_answer_ns);
     qwp_outgoing_stop(&s->outgoing, code);
     qwp_session_want_soon(s);
 }

@@ -108,11 +108,6 @@ static inline int64_t after_ns(int64_t from_ns, int64_t wait_ns)
     return wait_ns <= 0 || wait_ns > QWP_NEVER_NS - from_ns ? QWP_NEVER_NS : from_ns + wait_ns;
 }
 
-static inline int64_t min_ns(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static inline int64_t session_now_ns(const struct qwp_session *s)
 {
     return s->options->clock_ns != NULL ? s->options->clock_ns() : qwp_clock_monotonic_ns();

@@ -25,16 +25,16 @@ static int64_t doubtful_ns(const struct qwp_session *s)
 static int64_t next_deadline_ns(const struct qwp_session *s)
 {
     if (s->state == STATE_CLOSING && !s->fin_wanted) {
-        return min_ns(s->phase_deadline_ns, s->fin_at_ns);
+        return qwp_sooner_ns(s->phase_deadline_ns, s->fin_at_ns);
     }
     if (s->state != STATE_UP) {
         return s->phase_deadline_ns;
     }
     int64_t at_ns = after_ns(s->sent_ns, s->options->ping_idle_ns);
     if (answers_are_due(s)) {
-        at_ns = min_ns(at_ns, s->last_chance_ns != 0 ? s->last_chance_ns : doubtful_ns(s));
+        at_ns = qwp_sooner_ns(at_ns, s->last_chance_ns != 0 ? s->last_chance_ns : doubtful_ns(s));
         if (!s->ping_open) {
-            at_ns = min_ns(at_ns, after_ns(s->quiet_since_ns, s->options->ping_waiting_ns));
+            at_ns = qwp_sooner_ns(at_ns, after_ns(s->quiet_since_ns, s->options->ping_waiting_ns));
         }
     }
     return at_ns;
