@@ -6,7 +6,7 @@ machine. Rows are trades (6 columns), TSBS cpu-only (10 symbols, 10 small intege
 bytes of text and a number. Three parts:
 
   producer    ns a row for its producer while a sidecar runs, for bursts that fit the ring, at the
-              moments when the core was at full speed: published one by one, by 10 and by 1,000,
+              moments when the core was fastest: published one by one, by 10 and by 1,000,
               over 1, 10 and 100 tables; beside a copy of finished records
   throughput  rows/s from the first row published to the last one acknowledged, CPU seconds per
               million rows of each process, bytes on the wire; 1 to 64 producers, store in memory, on
@@ -37,7 +37,7 @@ RECORD_BYTES = {"trade": 64, "tsbs": 144, "text": 80}
 # ---- producer ----
 
 def step_words():
-    """What a program that looks for moments at full speed is told."""
+    """What a program that looks for the moments of a fast core is told."""
     return ["--step-ns", cores.fastest_ns] if cores.fastest_ns else []
 
 

@@ -2,8 +2,9 @@
  *
  * On a rented machine a core may be half of one: while its other half is busy, with work that no
  * tool in here can see, everything takes up to twice as long. A loop of plain arithmetic tells. So
- * short bursts are measured again and again, each with that loop before and behind it, and those
- * count during which the core was at full speed: chosen by the loop, never by what they took.
+ * short bursts are measured again and again, each with that loop before and behind it, and the
+ * tenth count during which the loop was fastest, if that is full speed: chosen by the loop, never
+ * by what they took.
  *
  * Threads: the caller's; it should not move between cores during a burst. */
 #ifndef BENCH_STEPS_H
@@ -32,8 +33,9 @@ double bench_steps_ns(uint64_t steps);
 /* Around one burst of `rows`; at most BENCH_BURSTS_MAX of them. */
 void bench_burst_begin(struct bench_bursts *bursts);
 void bench_burst_end(struct bench_bursts *bursts, uint64_t rows);
-/* The median of what a row took in bursts at full speed, or, if there were none, in all; *counted:
- * how many were at full speed. There is at least one burst. Reorders them. */
+/* The median of what a row took in the tenth of the bursts at full speed whose steps were fastest,
+ * or, if none was at full speed, in all; *counted: how many of full speed count. There is at least
+ * one burst. Reorders them. */
 double bench_bursts_median(struct bench_bursts *bursts, uint32_t *counted);
 
 #endif

@@ -14,8 +14,8 @@
  * times. --acks: with a --rate, prints how long each unit took to be acknowledged, which its
  * producer waits for between units. --wait-acked: the same, but no unit is published before the
  * last is acknowledged. --burst N: so many rows without a pause, then all are acknowledged before
- * the next burst; burst_ns is the median of what a row took its producer in the bursts during which
- * the core was at full speed (bench_steps.h; --step-ns: the fastest known), bursts their number.
+ * the next burst; burst_ns is the median of what a row took its producer in the bursts that count
+ * (bench_steps.h: the core was at its fastest; --step-ns: the fastest known), bursts their number.
  *
  * Attaches, prints a line, waits for one on stdin, runs, prints one JSON object. */
 #include <getopt.h>
