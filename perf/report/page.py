@@ -236,9 +236,9 @@ def goal_table(page):
 
 def head(page, about, broken):
     host = about.get("host", {})
-    page.add("# Benchmarks\n\nMade by `%s`: %s, %s cpus, %s GiB, %s; %s; commit %s; %s, load %s at the start.\n" % (
+    page.add("# Benchmarks\n\nMade by `%s`: %s, %s cpus, %s GiB, %s; %s.\n" % (
         about.get("command", "perf/report/run"), host.get("cpu"), host.get("cpus"), host.get("memory_gib"),
-        host.get("kernel"), host.get("compiler"), host.get("commit"), host.get("date"), host.get("load")))
+        host.get("kernel"), host.get("compiler")))
     page.add("Everything runs on this one machine: producers, sidecar and a server that decodes and counts "
              "(`qwp-sink`). Figures are medians of runs that took turns with their baselines; the tables "
              "below each plot have the span and the ratio. Bars and curves are to be compared with each "
@@ -248,8 +248,9 @@ def head(page, about, broken):
     for name, why in failed.items():
         page.add("**%s is not whole: %s.**\n" % (name, why))
     page.add("## Goals\n\n" + goal_table(page))
-    page.add("## What was run\n\n" + table(["command", "seconds"], [
-        ["`%s`" % step["command"], str(step["seconds"])] for step in about.get("steps", {}).values()]))
+    page.add("## What was run\n\n" + table(["command", "commit", "begun", "seconds"], [
+        ["`%s`" % step["command"], step.get("commit", host.get("commit")), step.get("date", host.get("date")),
+         str(step["seconds"])] for step in about.get("steps", {}).values()]))
 
 
 # ---- sections, each of one program's results ----
