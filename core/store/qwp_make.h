@@ -22,8 +22,10 @@
 enum {
     QWP_MAKE_ZERO_STEP_BYTES = 64 * 1024,
     /* How far ahead of the appends the pages of a file on a disk are made writable: at the first
-     * store the file system has work to do [some 2 us a page], which the writer is spared. All of
-     * the segment would be dirty at once, written back, and protected again. */
+     * store the file system has work to do [some 2 us a page; 25 on a virtual machine that came
+     * to rest], which the writer is spared. All of the segment would be dirty at once, written
+     * back, and protected again. In memory a spare has all its pages; one that the writer had to
+     * make for itself, as the first, gets them like this. */
     QWP_WINDOW_BYTES = 256 * 1024,
 };
 
@@ -31,8 +33,8 @@ enum {
 struct qwp_make_place {
     const struct qwp_sys *sys;
     int dir_fd;
-    bool durable;        /* files on a disk: pages are made writable only a window ahead */
-    bool populate;       /* worth the time now */
+    bool durable;  /* files on a disk: the pages of a spare are made writable a window ahead */
+    bool populate; /* worth the time now */
     uint64_t step_bytes; /* of allocating and populating; 0: not cut */
 };
 

@@ -50,7 +50,7 @@ enum qwp_result qwp_seglog_make_now(struct qwp_seglog *log, uint64_t bytes, uint
     struct qwp_make make;
     struct qwp_make_place place = log->place;
     place.step_bytes = 0;
-    place.populate = false; /* the first touch does it; the writer has waited long enough */
+    place.populate = false; /* the keeper does, ahead of the writer, who has waited long enough */
     const uint64_t number = atomic_fetch_add_explicit(&log->next_number, 1, memory_order_relaxed);
     enum qwp_result result = qwp_make_new(&make, &place, number, bytes, flags, err);
     if (result != QWP_OK) {

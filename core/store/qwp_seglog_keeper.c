@@ -299,7 +299,7 @@ static bool job_choose(struct qwp_seglog *log, int64_t now_ns)
         make_begin(log, now_ns)) {
         return true;
     }
-    if (log->place.durable && qwp_keeper_window_begin(log)) {
+    if (qwp_keeper_window_begin(log)) {
         return true;
     }
     if (spares == 0 && k->spares_wanted > 0 && goes_again) {

@@ -28,7 +28,7 @@ struct qwp_segment {
     /* keeper's (the writer's while it makes one itself) */
     int fd;              /* -1: closed, nothing left to sync */
     uint64_t ready_off;  /* making or zeroing has come so far */
-    uint64_t window_off; /* pages up to it were made writable */
+    uint64_t window_off; /* pages up to it are there and writable */
     bool suspect;        /* a sync of it failed: never claimed to be on disk */
     bool unchecked; /* sealed before the log was opened and not read yet: its frames are as many
                        as its successor's base says, or it is damaged; end_off is its size */

@@ -1,5 +1,5 @@
 /* Aim: the segment log keeps what was published, in order, through rotations, large frames, full
- * budgets and reopening; and reads slots of other clients.
+ * budgets and reopening; reads slots of other clients; and has pages before they are written to.
  * Method: one thread plays writer, reader and keeper; every byte of every frame is checked. */
 #include "core/store/qwp_seglog.h"
 
@@ -224,6 +224,69 @@ START_TEST(seglog_spares_are_zero)
     qwp_seglog_stats(log, &stats);
     ck_assert_uint_gt(stats.recycled, 3);
     ck_assert_uint_eq(check_spares(), stats.segments_spare);
+    qwp_seglog_close(log);
+}
+END_TEST
+
+/* --- pages --- */
+
+enum { POPULATED_MAX = 256 };
+
+static struct {
+    unsigned char *at[POPULATED_MAX];
+    size_t len[POPULATED_MAX];
+    unsigned count;
+} populated;
+
+static int note_madvise(void *at, size_t len, int advice)
+{
+    if (advice == QWP_POPULATE_WRITE) {
+        ck_assert_uint_lt(populated.count, POPULATED_MAX);
+        populated.at[populated.count] = at;
+        populated.len[populated.count++] = len;
+    }
+    return qwp_sys_real.madvise(at, len, advice);
+}
+
+static bool is_populated(const unsigned char *at, size_t len)
+{
+    size_t have = 0;
+    for (unsigned i = 0; i < populated.count; i++) {
+        for (; have < len && at + have >= populated.at[i] &&
+               at + have < populated.at[i] + populated.len[i];
+             have++) {
+        }
+    }
+    return have == len;
+}
+
+/* The first segment's too, which the writer made in a hurry; on a disk and in memory. */
+START_TEST(seglog_pages_are_there_before_the_frames)
+{
+    enum { SEGMENT_BYTES = 1024 * 1024, FRAME_BYTES = 10000 };
+    populated.count = 0;
+    struct qwp_sys sys = qwp_sys_real;
+    sys.madvise = note_madvise;
+    struct qwp_seglog_options options = store_options(slot);
+    options.sys = &sys;
+    options.segment_bytes = SEGMENT_BYTES;
+    options.total_bytes_max = 8 * SEGMENT_BYTES;
+    options.payload_crc = _i == 0;
+    struct qwp_seglog *log = store_open(&options);
+    for (unsigned i = 0; i < 5 * SEGMENT_BYTES / (2 * FRAME_BYTES); i++) {
+        store_settle(log);
+        unsigned char *at;
+        size_t room;
+        ck_assert_int_eq(qwp_seglog_reserve(log, FRAME_BYTES, FRAME_BYTES, &at, &room, NULL),
+                         QWP_OK);
+        ck_assert_msg(is_populated(at, FRAME_BYTES), "frame %u", i);
+        store_fill(at, FRAME_BYTES, qwp_seglog_next_fsn(log));
+        qwp_seglog_finish(log, FRAME_BYTES, FRAME_BYTES, NULL);
+        ck_assert_uint_eq(qwp_seglog_publish(log), i);
+    }
+    struct qwp_seglog_stats stats;
+    qwp_seglog_stats(log, &stats);
+    ck_assert_uint_eq(stats.rotations, 2);
     qwp_seglog_close(log);
 }
 END_TEST
@@ -534,6 +597,7 @@ int main(void)
         tcase_add_test(tcase, seglog_first_frame_larger_than_a_segment_is_recovered);
         tcase_add_test(tcase, seglog_room_is_what_the_segment_still_has);
         tcase_add_test(tcase, seglog_spares_are_zero);
+        tcase_add_loop_test(tcase, seglog_pages_are_there_before_the_frames, 0, 2);
         tcase_add_loop_test(tcase, seglog_earlier_use_of_a_light_segment_is_not_seen, 0, 4);
         tcase_add_test(tcase, seglog_full_budget_presses_back_and_goes_on);
         tcase_add_test(tcase, seglog_smallest_budget_still_moves);
