@@ -33,6 +33,9 @@ void qwp_roll_settle(struct qwp_roll *roll, uint64_t acked_count)
     while (roll->first < roll->end && note_at(roll, roll->first)->fsn < acked_count) {
         roll->first++;
     }
+    if (roll->first == roll->end) {
+        roll->first = roll->end = 0; /* where the cache has it, and no page is new */
+    }
 }
 
 /* Index of the first note of frames from `fsn` on. */

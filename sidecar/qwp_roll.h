@@ -22,7 +22,7 @@ struct qwp_roll_note {
 
 struct qwp_roll {
     struct qwp_roll_note *notes; /* a ring; owned */
-    uint64_t first, end;         /* only grow */
+    uint64_t first, end;         /* grow; from 0 again when none is left */
 };
 
 /* False: no memory. */
