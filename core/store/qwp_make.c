@@ -152,9 +152,6 @@ static void populate_some(struct qwp_make *make, const struct qwp_make_place *pl
     struct qwp_segment *segment = make->segment;
     if (segment->ready_off == segment->bytes || !place->populate) {
         QWP_CRASH_POINT("make.populated");
-        if (place->populate && !place->durable) {
-            segment->window_off = segment->bytes;
-        }
         step_to(make,
                 place->durable && place->populate ? QWP_MAKE_POPULATE_WINDOW : QWP_MAKE_HEADER);
         return;
@@ -166,6 +163,9 @@ static void populate_some(struct qwp_make *make, const struct qwp_make_place *pl
                                         .advice = place->durable ? QWP_POPULATE_READ
                                                                  : QWP_POPULATE_WRITE});
     segment->ready_off += len;
+    if (!place->durable) {
+        segment->window_off = segment->ready_off;
+    }
 }
 
 static void populate_window(struct qwp_make *make)

@@ -95,6 +95,7 @@ enum qwp_seglog_job {
 struct qwp_seglog_keeper {
     struct qwp_segment *oldest;
     struct qwp_segment *trimmed_to; /* segments before it may go */
+    struct qwp_segment *active;     /* the writer's, or one that was when last looked for */
     struct qwp_segment *noted_to;   /* headers up to it are on disk */
     struct qwp_segment *synced_to;  /* frames of those before it are on disk, but for... */
     struct qwp_segment *unsynced;   /* from here to those that were sealed at open; NULL: none */

@@ -64,6 +64,9 @@ static struct qwp_segment *oldest_pop(struct qwp_seglog *log)
     struct qwp_segment *segment = k->oldest;
     QWP_ASSERT(segment != k->trimmed_to);
     k->oldest = qwp_seglog_next_of(segment);
+    if (k->active == segment) {
+        k->active = k->oldest;
+    }
     if (k->noted_to == segment) {
         QWP_ASSERT(!log->place.durable); /* job_choose() notes before it trims */
         k->noted_to = k->oldest;

@@ -294,7 +294,7 @@ static void roles_begin(struct qwp_recovery *r, struct qwp_segment *first, struc
     reader_begin(r, first);
     struct qwp_seglog_keeper *k = &log->k;
     k->oldest = k->trimmed_to = first;
-    k->noted_to = k->synced_to = last;
+    k->active = k->noted_to = k->synced_to = last;
     k->unsynced = log->periodic && first != last ? first : NULL;
     k->rotations_seen = log->rotations;
     k->retired = log->recovery.lacks_symbols; /* no writer comes */

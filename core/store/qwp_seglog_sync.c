@@ -149,19 +149,20 @@ void qwp_keeper_note_step(struct qwp_seglog *log, int64_t now_ns)
     qwp_keeper_op_start(log, op);
 }
 
-static struct qwp_segment *active_of(const struct qwp_seglog *log)
+/* Goes on from where it was found last: however many wait, each is passed once. */
+static struct qwp_segment *active_find(struct qwp_seglog *log)
 {
-    struct qwp_segment *segment = log->k.noted_to;
-    for (struct qwp_segment *next; (next = qwp_seglog_next_of(segment)) != NULL;) {
-        segment = next;
+    struct qwp_seglog_keeper *k = &log->k;
+    for (struct qwp_segment *next; (next = qwp_seglog_next_of(k->active)) != NULL;) {
+        k->active = next;
     }
-    return segment;
+    return k->active;
 }
 
 /* True: the appends come near the end of the window. */
 bool qwp_keeper_window_begin(struct qwp_seglog *log)
 {
-    struct qwp_segment *active = active_of(log);
+    struct qwp_segment *active = active_find(log);
     const uint64_t at = atomic_load_explicit(&active->append_off, memory_order_relaxed);
     if (active->window_off == active->bytes || at + QWP_WINDOW_BYTES / 2 < active->window_off) {
         return false;

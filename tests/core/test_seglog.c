@@ -252,12 +252,12 @@ static bool is_populated(const unsigned char *at, size_t len)
 {
     size_t have = 0;
     for (unsigned i = 0; i < populated.count; i++) {
-        for (; have < len && at + have >= populated.at[i] &&
-               at + have < populated.at[i] + populated.len[i];
-             have++) {
+        const unsigned char *end = populated.at[i] + populated.len[i];
+        if (at + have >= populated.at[i] && at + have < end) {
+            have = (size_t)(end - at);
         }
     }
-    return have == len;
+    return have >= len;
 }
 
 /* The first segment's too, which the writer made in a hurry; on a disk and in memory. */
