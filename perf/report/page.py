@@ -249,8 +249,8 @@ def head(page, about, broken):
         page.add("**%s is not whole: %s.**\n" % (name, why))
     page.add("## Goals\n\n" + goal_table(page))
     page.add("## What was run\n\n" + table(["command", "commit", "begun", "seconds"], [
-        ["`%s`" % step["command"], step.get("commit", host.get("commit")), step.get("date", host.get("date")),
-         str(step["seconds"])] for step in about.get("steps", {}).values()]))
+        ["`%s`" % step["command"], step["commit"], step["date"], str(step["seconds"])]
+        for step in about.get("steps", {}).values()]))
 
 
 # ---- sections, each of one program's results ----
