@@ -7,11 +7,13 @@
 #include "sidecar/qwp_chunk_index.h"
 #include "sidecar/qwp_framer_internal.h"
 
-enum {
-    ROWS_PENDING_MAX =
-        4096, /* then everything open is encoded, so that its records are still cached */
-    BATCH_ROWS_MAX = 512, /* staged at once: few enough that what is noted of them is cached */
-};
+/* Rows that wait at most for their blocks to be encoded. Few, so that their records are still
+ * cached; but of many tables each wants enough of them in a block that its names, which cost the
+ * server and us more than such misses do, are spread over some rows. */
+enum { PENDING_ROWS = 4096, PENDING_ROWS_OF_TABLE = 128, PENDING_ROWS_MAX = 32768 };
+
+/* Staged at once: few enough that what is noted of them is cached. */
+enum { BATCH_ROWS_MAX = 512 };
 
 enum qwp_result qwp_framer_create(struct qwp_framer **out, struct qwp_dict *dict,
                                   unsigned encode_flags, struct qwp_error *err)
@@ -116,6 +118,7 @@ static void open_tables_forget(struct qwp_framer *framer)
         table->open_count = 0;
     }
     framer->open_tables = NULL;
+    framer->open_table_count = 0;
     framer->open_bound = 0;
     qwp_row_index_reset(&framer->index);
 }
@@ -279,6 +282,7 @@ static void block_open(struct qwp_framer *framer, struct qwp_table *table,
         table->is_open = true;
         table->open_next = framer->open_tables;
         framer->open_tables = table;
+        framer->open_table_count++;
     }
     table->open_stamp = ++framer->stamp;
     table->open_group = known->group;
@@ -378,8 +382,9 @@ static enum qwp_result staged_weigh(struct qwp_framer *framer, uint32_t first,
         span_cost(framer, &span, unit_stamp, &cost);
     }
     fault->bytes_needed = qwp_framer_bound(framer) + cost.bytes;
-    /* The header counts blocks in 16 bits. Each that is open has a row before `first`. */
-    fault->blocks_needed = framer->block_count + first + cost.blocks;
+    /* The header counts blocks in 16 bits. A compact one has another ahead. */
+    fault->blocks_needed =
+        framer->block_count + 2 * (uint64_t)framer->open_table_count + cost.blocks;
     return fault->bytes_needed <= framer->room && fault->blocks_needed <= UINT16_MAX ? QWP_OK
                                                                                      : QWP_LIMIT;
 }
@@ -446,11 +451,17 @@ static enum qwp_result units_stage(struct qwp_framer *framer, struct qwp_source 
     return QWP_OK;
 }
 
+static uint32_t pending_max(const struct qwp_framer *framer)
+{
+    const uint32_t rows = framer->open_table_count * PENDING_ROWS_OF_TABLE;
+    return rows < PENDING_ROWS ? PENDING_ROWS : min_u32(rows, PENDING_ROWS_MAX);
+}
+
 enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *source,
                                 uint64_t rows_max, struct qwp_framer_fault *fault)
 {
     fault_reset(fault);
-    if (framer->index.count >= ROWS_PENDING_MAX) {
+    if (framer->index.count >= pending_max(framer)) {
         const enum qwp_result result = flush_all(framer, fault);
         if (result != QWP_OK) {
             return result;
@@ -463,7 +474,7 @@ enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *so
     const uint32_t first = framer->index.count;
     uint64_t end = source->taken_pos;
     enum qwp_result result =
-        units_stage(framer, source, min_u32(rows_max, ROWS_PENDING_MAX - first), &end, fault);
+        units_stage(framer, source, min_u32(rows_max, pending_max(framer) - first), &end, fault);
     if (result != QWP_OK) {
         framer->index.count = first;
         return result;

@@ -2,8 +2,8 @@
  *
  * Pass 1 indexes a unit of rows: everything that steers is copied once into private memory and
  * judged. Pass 2 encodes a table's rows when its block is full (QWP_GATHER_ROWS_MAX), when the rows
- * would change their order, or when the frame ends. Before a unit is taken its bound is known to
- * fit.
+ * would change their order, when many rows wait for that, or when the frame ends. Before a unit is
+ * taken its bound is known to fit.
  *
  * The delta dictionary stands before the blocks, so it is written with the first block: a symbol
  * that comes up later ends the frame.

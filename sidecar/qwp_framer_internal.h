@@ -15,6 +15,7 @@ struct qwp_framer {
 
     struct qwp_row_index index;
     struct qwp_table *open_tables;
+    uint32_t open_table_count;
     struct qwp_table *frame_tables; /* with rows in closed blocks */
     size_t open_bound;
     uint64_t stamp; /* of blocks, units and flushes: each takes a new number */

@@ -147,7 +147,8 @@ static enum qwp_result take_all(struct qwp_framer_fault *fault)
     return result;
 }
 
-static void finish_and_decode(uint64_t rows)
+/* Returns the frame's blocks. */
+static uint32_t finish_and_decode(uint64_t rows)
 {
     struct qwp_framer_fault fault;
     struct qwp_message message;
@@ -158,6 +159,7 @@ static void finish_and_decode(uint64_t rows)
     ck_assert_msg(qwp_decode_message(&decoder, frame, len, &message, &err) == QWP_OK, "%s",
                   err.text);
     ck_assert_uint_eq(message.row_count, rows);
+    return message.block_count;
 }
 
 /* ---- cases ---- */
@@ -196,6 +198,32 @@ START_TEST(bounds_narrow_row_joins_wide_block_is_weighed_with_its_columns)
     qwp_shape_destroy(wide);
     qwp_shape_destroy(narrow);
     qwp_shape_destroy(other);
+}
+END_TEST
+
+/* A block's names are as long as some rows, and each table has blocks of its own: were they written
+ * whenever a few thousand rows wait, those of many tables would hold a few rows each. */
+START_TEST(bounds_rows_of_many_tables_in_turn_share_a_block)
+{
+    enum { TABLES = 100, ROWS_EACH = 128 };
+    struct qwp_framer_fault fault;
+    struct qwp_shape *shapes[TABLES];
+    for (int t = 0; t < TABLES; t++) {
+        char table[12];
+        sprintf(table, "t%d", t);
+        shapes[t] = shape_define(table, "c", 1, QWP_TYPE_DOUBLE);
+    }
+    for (int i = 0; i < TABLES * ROWS_EACH; i++) {
+        row_write(shapes[i % TABLES], (uint16_t)(i % TABLES), false);
+    }
+    look_well();
+    qwp_framer_begin(framer, frame, FRAME_BYTES, 0);
+    ck_assert_int_eq(take_all(&fault), QWP_AGAIN);
+    const uint32_t blocks = finish_and_decode((uint64_t)TABLES * ROWS_EACH);
+    ck_assert_uint_le(blocks, 2 * TABLES); /* a compact one has another ahead */
+    for (int t = 0; t < TABLES; t++) {
+        qwp_shape_destroy(shapes[t]);
+    }
 }
 END_TEST
 
@@ -435,6 +463,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, bounds_narrow_row_joins_wide_block_is_weighed_with_its_columns);
+    tcase_add_test(tcase, bounds_rows_of_many_tables_in_turn_share_a_block);
     tcase_add_test(tcase, bounds_columns_of_several_shapes_beyond_a_table_come_in_blocks_apart);
     tcase_add_test(tcase, bounds_chunk_of_the_widest_table_is_taken);
     tcase_add_test(tcase, bounds_symbol_younger_than_the_delta_is_a_fault);
