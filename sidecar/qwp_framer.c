@@ -187,24 +187,23 @@ struct span {
     const struct qwp_staged_chunk *chunk; /* or NULL */
 };
 
-/* The span that begins at row `first`; false: there is no such row. */
-static bool span_at(const struct qwp_framer *framer, uint32_t first, struct span *span)
+/* The span that begins at row `first`, which there is. */
+static inline struct span span_at(const struct qwp_framer *framer, uint32_t first)
 {
     const struct qwp_row *rows = framer->index.rows;
-    const uint32_t end = framer->index.count;
-    if (first == end) {
-        return false;
+    const struct qwp_row *row = &rows[first];
+    struct span span = {first, row->alike, row->known, NULL};
+    if ((row->flags & QWP_ROW_CHUNK) != 0) {
+        span.chunk = row->chunk;
+        return span;
     }
-    const bool is_chunk = (rows[first].flags & QWP_ROW_CHUNK) != 0;
-    struct qwp_known_shape *known = rows[first].known;
-    uint32_t at = first + rows[first].alike;
-    while (!is_chunk && at < end && rows[at].known == known &&
-           (rows[at].flags & QWP_ROW_CHUNK) == 0) {
-        at += rows[at].alike;
+    for (uint32_t at = first + row->alike; at < framer->index.count; at += rows[at].alike) {
+        if (rows[at].known != span.known || (rows[at].flags & QWP_ROW_CHUNK) != 0) {
+            break;
+        }
+        span.count += rows[at].alike;
     }
-    *span = (struct span){first, (at < end ? at : end) - first, known,
-                          is_chunk ? rows[first].chunk : NULL};
-    return true;
+    return span;
 }
 
 /* What units add to a frame, at most. */
@@ -290,6 +289,7 @@ static void block_open(struct qwp_framer *framer, struct qwp_table *table,
     table->open_columns = known->shape->column_count;
     table->open_header_bound = known->header_bound;
     table->open_value_bytes = 0;
+    table->open_bound = 0;
 }
 
 /* A second shape joins the block: from now on its columns are the union. */
@@ -313,13 +313,22 @@ static void block_widen(struct qwp_table *table, struct qwp_known_shape *known)
     }
 }
 
+/* Of the table's open block. */
+static size_t table_bound(const struct qwp_framer *framer, const struct qwp_table *table)
+{
+    return block_bound(framer,
+                       table->open_header_bound +
+                           (size_t)table->open_columns * ((table->open_count + 7) / 8) +
+                           table->open_value_bytes,
+                       table->open_header_bound, table->open_columns);
+}
+
 /* Links rows of one shape, whole entries, to the table's open block, which has room for them. */
 static void block_link(struct qwp_framer *framer, struct qwp_known_shape *known, uint32_t first,
                        uint32_t count)
 {
     struct qwp_table *table = known->table;
     struct qwp_row *rows = framer->index.rows;
-    const size_t before = table->open_count > 0 ? table_bound(framer, table) : 0;
     if (table->open_count == 0) {
         block_open(framer, table, known);
         table->open_first = first;
@@ -336,7 +345,9 @@ static void block_link(struct qwp_framer *framer, struct qwp_known_shape *known,
     }
     table->open_count += count;
     table->open_value_bytes += (size_t)count * known->value_bytes + part_bytes;
-    framer->open_bound += table_bound(framer, table) - before;
+    const size_t bound = table_bound(framer, table);
+    framer->open_bound += bound - table->open_bound;
+    table->open_bound = bound;
 }
 
 /* Puts staged rows into their table's block, or a chunk behind it. */
@@ -374,12 +385,13 @@ static enum qwp_result staged_weigh(struct qwp_framer *framer, uint32_t first,
 {
     const uint64_t unit_stamp = ++framer->stamp;
     struct cost cost = {0};
-    struct span span;
-    for (uint32_t at = first; span_at(framer, at, &span); at += span.count) {
+    for (uint32_t at = first; at < framer->index.count;) {
+        const struct span span = span_at(framer, at);
         if (span.known->table->held) {
             return QWP_AGAIN;
         }
         span_cost(framer, &span, unit_stamp, &cost);
+        at += span.count;
     }
     fault->bytes_needed = qwp_framer_bound(framer) + cost.bytes;
     /* The header counts blocks in 16 bits. A compact one has another ahead. */
@@ -480,10 +492,11 @@ enum qwp_result qwp_framer_take(struct qwp_framer *framer, struct qwp_source *so
         return result;
     }
     uint64_t rows = 0;
-    struct span span;
-    for (uint32_t at = first; result == QWP_OK && span_at(framer, at, &span); at += span.count) {
+    for (uint32_t at = first; result == QWP_OK && at < framer->index.count;) {
+        const struct span span = span_at(framer, at);
         rows += span.chunk != NULL ? span.chunk->chunk.row_count : span.count;
         result = span_link(framer, &span, fault);
+        at += span.count;
     }
     framer->frame_rows += rows;
     source->taken_pos = end;

@@ -274,7 +274,7 @@ enum qwp_result qwp_framer_block_flush(struct qwp_framer *framer, struct qwp_tab
     if (!block_fill(framer, table, &block)) {
         return qwp_fail(&fault->error, QWP_NOMEM, 0, "no memory to lay out a block");
     }
-    const size_t bound = table_bound(framer, table);
+    const size_t bound = table->open_bound;
     struct qwp_encoded done;
     const enum qwp_result result = qwp_block_encode(&framer->encoder, &block, framer->frame_flags,
                                                     block_room(framer, bound), &done);

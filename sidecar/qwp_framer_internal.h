@@ -57,16 +57,6 @@ static inline size_t block_bound(const struct qwp_framer *framer, size_t bound, 
                : bound;
 }
 
-/* Of the table's open block. */
-static inline size_t table_bound(const struct qwp_framer *framer, const struct qwp_table *table)
-{
-    return block_bound(framer,
-                       table->open_header_bound +
-                           (size_t)table->open_columns * ((table->open_count + 7) / 8) +
-                           table->open_value_bytes,
-                       table->open_header_bound, table->open_columns);
-}
-
 /* --- qwp_framer_block.c --- */
 
 /* Writes the delta dictionary, unless that is done: no symbol joins it any more. */

@@ -341,7 +341,7 @@ struct likeness {
     bool may_be_bare; /* all there is to steering are nulls, one word of them at most */
 };
 
-static struct likeness likeness_of(const struct qwp_source *source, uint64_t word)
+static inline struct likeness likeness_of(const struct qwp_source *source, uint64_t word)
 {
     struct qwp_record_header header;
     memcpy(&header, &word, sizeof header);

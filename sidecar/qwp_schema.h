@@ -86,6 +86,7 @@ struct qwp_table {
     uint64_t open_stamp;
     size_t open_header_bound;
     size_t open_value_bytes; /* over all rows, variable parts included */
+    size_t open_bound;       /* of the block as it would be encoded now */
     /* Rows in closed blocks of the frame that is being built; qwp_framer.c lists such tables. */
     uint64_t frame_rows;
     struct qwp_table *frame_next;
