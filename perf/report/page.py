@@ -23,7 +23,8 @@ FIGURES = {
     "publish_p50": ("publish p50 µs", 1e-3), "publish_p99": ("publish p99 µs", 1e-3),
     "fill_per_s": ("filling, M rows/s", 1e-6), "first_quarter": ("first quarter, M rows/s", 1e-6),
     "last_quarter": ("last quarter, M rows/s", 1e-6), "first_s": ("s to the first message", 1),
-    "gib": ("GiB", 1), "bursts": ("bursts counted", 1),
+    "gib": ("GiB", 1), "bursts": ("bursts counted", 1), "ring": ("ring µs", 1e-3), "wake": ("wake µs", 1e-3),
+    "own": ("own µs", 1e-3), "send": ("send µs", 1e-3), "receive": ("receive µs", 1e-3),
 }
 HIDDEN = {"count", "bytes", "rows", "way", "slow"}
 QUANTILES = [("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"), ("max", "most")]
@@ -356,6 +357,7 @@ def section_latency(page):
         page.add(details(part))
     page.add(details(page.part("bench_latency", "idle")))
     page.add(details(page.part("bench_bell", "bell")))
+    page.add(details(page.part("bench_stages", "stages")))
 
 
 def section_tsbs(page):
