@@ -48,6 +48,7 @@ def run(build, log_format, parse):
         # Events come in order: when this one is attached, all of those were refused.
         stack.producer("--name", 'odd "name" =\\', "--forever", "--pause-us", 1000)
         wait_until(lambda: named("ring attached"), "the good one is attached")
+        wait_until(lambda: stack.status()["rows_stored"] > 0, "it has given rows")
         assert stack.stop_sidecar() == 3  # rows stay; the end tells how many got no line of their own
         refused = named("ring refused")
         assert len(refused) == BURST + 1, refused
