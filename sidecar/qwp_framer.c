@@ -231,6 +231,15 @@ static size_t bitmaps_growth(const struct qwp_table *table)
                                         (QWP_GATHER_ROWS_MAX / 8 - (table->open_count + 7) / 8);
 }
 
+/* `bound`, with room for the block ahead if there may be one. */
+static size_t block_bound(const struct qwp_framer *framer, size_t bound, size_t header_bound,
+                          uint32_t column_count)
+{
+    return (framer->encode_flags & QWP_ENCODE_COMPACT) != 0
+               ? qwp_block_compact_bound(bound, header_bound, column_count)
+               : bound;
+}
+
 /* Upper bound of what the rows add to the frame, given what is open and what was weighed before
  * them. */
 static void span_cost(const struct qwp_framer *framer, const struct span *span, uint64_t unit_stamp,

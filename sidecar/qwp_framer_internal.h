@@ -48,15 +48,6 @@ struct qwp_framer {
     struct qwp_encoder encoder;
 };
 
-/* `bound`, with room for the block ahead if there may be one. */
-static inline size_t block_bound(const struct qwp_framer *framer, size_t bound, size_t header_bound,
-                                 uint32_t column_count)
-{
-    return (framer->encode_flags & QWP_ENCODE_COMPACT) != 0
-               ? qwp_block_compact_bound(bound, header_bound, column_count)
-               : bound;
-}
-
 /* --- qwp_framer_block.c --- */
 
 /* Writes the delta dictionary, unless that is done: no symbol joins it any more. */
