@@ -24,6 +24,7 @@ import traceback
 
 WAIT_S = 300
 START_S = 30  # for a program to be there
+SKIPPED = 77  # exit code of a program that does not run on this machine
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 

@@ -127,7 +127,7 @@ def main():
         if os.geteuid() != 0 or subprocess.run(inside, capture_output=True).returncode != 0 \
                 or not os.path.exists("/dev/net/tun"):
             print("skipped: a network namespace and /dev/net/tun need privilege")
-            sys.exit(77)
+            sys.exit(bench.SKIPPED)
         os.environ["QWP_ROUNDTRIP_INSIDE"] = "1"
         os.execvp("unshare", ["unshare", "-n", sys.executable, "-B", *sys.argv])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)

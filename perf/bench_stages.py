@@ -22,6 +22,7 @@ Needs root, and tracefs: mount -t tracefs nodev /sys/kernel/tracing
 """
 import collections
 import contextlib
+import dataclasses
 import functools
 import os
 import platform
@@ -30,17 +31,18 @@ import statistics
 import sys
 
 import bench
-from bench import Case, Column, Stack, go, run_program
+import bench_latency
+from bench import SKIPPED, Case, Column
 
 TRACEFS = "/sys/kernel/tracing"
 EVENTS = ("raw_syscalls/sys_enter", "raw_syscalls/sys_exit", "sched/sched_waking")
 BUFFER_KIB = 32 * 1024  # of each core
-SKIPPED = 77
 FIRST_PID_NAMESPACE = 0xEFFFFFFC  # its inode; events name processes by their numbers there
 CALLS = {"x86_64": {"clock_nanosleep": 230, "futex": 202, "sendto": 44},
          "aarch64": {"clock_nanosleep": 115, "futex": 98, "sendto": 206}}
 STAGES = ("ring", "wake", "own", "send", "receive")
 LINE = re.compile(r"\s*.+-(\d+)\s+\[\d+\]\s+\S+\s+([\d.]+): (\w+): (.*)")
+KEPT = re.compile(r"# entries-in-buffer/entries-written: (\d+)/(\d+)")
 NUMBER = re.compile(r"NR (-?\d+)")
 WOKEN = re.compile(r"\bpid=(\d+)")
 
@@ -85,7 +87,7 @@ class Trace:
         events = []
         with open(os.path.join(self.directory, "trace")) as file:
             for line in file:
-                kept = re.search(r"entries-in-buffer/entries-written: (\d+)/(\d+)", line)
+                kept = KEPT.match(line)
                 if kept and kept[1] != kept[2]:
                     raise RuntimeError("the kernel's buffer took %s of %s events" % kept.groups())
                 found = LINE.match(line)
@@ -147,37 +149,22 @@ def figures(events, least):
             "rows": len(found)}
 
 
-def chain(bin_dir, trace, rate, rows, least):
+def traced(trace, run, least):
     trace.begin()
-    run_program(bin_dir, "bench_chain", "--way", "chain", "--rate", rate, "--count", rows, "--bytes",
-                115)
+    run()
     return figures(trace.end(), least)
-
-
-def ours(bin_dir, trace, tls, rate, rows, least):
-    with Stack(bin_dir, tls, sidecar=["--idle", "park", "--linger", "0"]) as stack:
-        producer = stack.producer("--rows", rows, "--rate", rate)
-        with bench.cores.at_full_speed():
-            trace.begin()
-            go(producer)
-            stack.finish(producer)
-            events = trace.end()
-        stack.check_rows(rows)
-        return figures(events, least)
 
 
 def cases(bin_dir, trace, options):
     for rate in (1000,) if options.smoke else (1000, 10000):
         rows = rate // 4 if options.smoke else rate * (2 if options.quick else 5)
         least = 1 if options.smoke else rows // 2  # rows that meet on their way are left out
-        base = "%d/s bare chain" % rate
-        dims = {"rate": rate}
-        yield Case(base, functools.partial(chain, bin_dir, trace, rate, rows, least), None,
-                   {**dims, "way": "chain"})
+        base = bench_latency.chain_case(bin_dir, "chain", rate, rows, ())
+        yield dataclasses.replace(base, run=functools.partial(traced, trace, base.run, least))
         for scheme in ("ws",) if options.smoke else ("ws", "wss"):
-            yield Case("%d/s %s park" % (rate, scheme),
-                       functools.partial(ours, bin_dir, trace, scheme == "wss", rate, rows, least),
-                       base, {**dims, "way": scheme + " park"})
+            run = functools.partial(bench_latency.arrival, bin_dir, scheme == "wss", "park", rate, rows)
+            yield Case("%d/s %s park" % (rate, scheme), functools.partial(traced, trace, run, least),
+                       base.name, {"rate": rate, "way": scheme + " park"})
 
 
 def main():
